@@ -12,6 +12,7 @@ from tunefarm_convert.tflite.complex_parts import split_complex
 from tunefarm_convert.tflite.converter import Converter
 from tunefarm_convert.tflite.graph import Graph, Tensor, bad_file
 from tunefarm_convert.tflite.operators import (
+    bidirectional,
     blocks,
     control,
     detection,
@@ -41,6 +42,7 @@ STATE_KEY = "tunefarm.state."
 """Begins the keys of the model's properties that give the output with the next value of an input with state."""
 
 CONVERTERS: Mapping[str, Converter] = {
+    **bidirectional.CONVERTERS,
     **blocks.CONVERTERS,
     **control.CONVERTERS,
     **detection.CONVERTERS,

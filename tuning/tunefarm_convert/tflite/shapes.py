@@ -13,6 +13,7 @@ import numpy as np
 
 from tunefarm_convert.tflite.converter import OperatorContext
 from tunefarm_convert.tflite.operators.blocks import to_batches_shape, to_space_shape
+from tunefarm_convert.tflite.operators.reductions import reduced_window_shape
 from tunefarm_convert.tflite.operators.slicing import cuts_of_slice, cuts_of_strided_slice, paddings
 from tunefarm_convert.tflite.operators.volumes import volume_shape
 
@@ -274,6 +275,7 @@ RULES: dict[str, Rule] = {
     "CONCATENATION": _concatenated,
     "CONV_2D": _convolution,
     "CONV_3D": lambda op: [volume_shape(op)],
+    "CONV_3D_TRANSPOSE": lambda op: [tuple(op.ints(0, "the shape of the result"))],
     "DEPTHWISE_CONV_2D": _convolution,
     "DEPTH_TO_SPACE": _blocks,
     "EMBEDDING_LOOKUP": _gathered,
@@ -289,6 +291,7 @@ RULES: dict[str, Rule] = {
     "PADV2": _padded,
     "RANGE": _range,
     "RANK": lambda _: [()],
+    "REDUCE_WINDOW": lambda op: [reduced_window_shape(op)],
     "RESHAPE": _reshaped,
     "RFFT2D": _real_transform,
     "RESIZE_BILINEAR": _resized,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tflite_zoo import detection, elementwise, layers, program, quantised, recurrent, shaping
+from tflite_zoo import bidirectional, detection, elementwise, layers, program, quantised, recurrent, shaping
 from tflite_zoo.cases import ZOO, Case, Net
 
 __all__ = [
     "ZOO",
     "Case",
     "Net",
+    "bidirectional",
     "detection",
     "elementwise",
     "layers",

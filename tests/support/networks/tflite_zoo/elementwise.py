@@ -190,3 +190,34 @@ def images_meet_vectors() -> Case:
     y = net.op("SUB", [y, net.weight(1, 4, 1, 5)], (1, 4, 3, 5), options="SubOptions")
     y = net.op("MUL", [y, net.constant(np.array([3.0], np.float32))], (1, 4, 3, 5), options="MulOptions")
     return net.case(net.op("ADD", [y, net.input((3, 5))], (1, 4, 3, 5), options="AddOptions"))
+
+
+def _windows(
+    name: str, function: int, dtype: str = "float32", init: float = 0.0, **sizes: Sequence[int]
+) -> None:
+    """Add a reduction of windows of a tensor of 2 by 7 by 6."""
+
+    def make() -> Case:
+        net = Net()
+        window, strides, dilations = (
+            sizes.get(part, other)
+            for part, other in (("window", (1, 3, 2)), ("strides", (1, 1, 1)), ("dilations", (1, 1, 1)))
+        )
+        shape = [
+            (size - (of - 1) * dilation - 1) // stride + 1
+            for size, of, stride, dilation in zip((2, 7, 6), window, strides, dilations, strict=True)
+        ]
+        inputs = [net.input((2, 7, 6), dtype), net.constant(np.array(init, dtype))]
+        inputs += [net.constant(np.array(part, np.int64)) for part in (window, strides, dilations)]
+        fields = {"ReduceFunction": function}
+        return net.case(net.op("REDUCE_WINDOW", inputs, shape, dtype, "ReduceWindowOptions", fields))
+
+    ZOO[f"reduce_window_{name}"] = make
+
+
+_windows("sum", 1, init=0.5)
+_windows("product", 2, init=2.0, strides=(1, 2, 3))
+_windows("least", 3, init=1e9, dilations=(1, 2, 3))
+_windows("largest_of_int32", 4, "int32", window=(2, 2, 2), strides=(1, 3, 2))
+_windows("all", 5, "bool", init=1.0)
+_windows("any", 6, "bool")

@@ -218,6 +218,29 @@ _volume("same_strided", SAME, 2, 1, (3, 3, 4))
 _volume("valid", VALID, 1, 1, (4, 4, 5))
 
 
+def _transposed_volume(
+    name: str, padding: int, stride: int, out: Sequence[int], *, dilation: int = 1, bias: bool = True
+) -> None:
+    def make() -> Case:
+        net = Net()
+        fields = {"Padding": padding, "FusedActivationFunction": RELU if bias else 0}
+        for axis in "DHW":
+            fields |= {f"Stride{axis}": stride, f"Dilation{axis}Factor": dilation}
+        inputs = [net.ints(1, *out, 4), net.weight(2, 3, 3, 4, 2), net.input((1, 3, 4, 2, 2))]
+        inputs += [net.weight(4)] if bias else []
+        return net.case(net.op("CONV_3D_TRANSPOSE", inputs, (1, *out, 4), "float32", "Conv3DOptions", fields))
+
+    ZOO[f"conv_3d_transpose_{name}"] = make
+
+
+_transposed_volume("same", SAME, 1, (3, 4, 2))
+_transposed_volume("same_strided", SAME, 2, (6, 8, 4))
+_transposed_volume("same_of_odd_sizes", SAME, 2, (5, 7, 3))
+_transposed_volume("valid", VALID, 2, (6, 9, 5), bias=False)
+_transposed_volume("valid_with_rows_that_no_window_reaches", VALID, 3, (8, 13, 7))
+_transposed_volume("dilated", VALID, 1, (5, 8, 6), dilation=2)
+
+
 @case
 def scattered_rows_add_up() -> Case:
     net = Net()

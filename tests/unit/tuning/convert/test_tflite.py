@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from onnx_models import GraphBuilder
 from tflite_writer import TfliteWriter
 from tflite_zoo import ZOO, Case, Net
+from tflite_zoo.bidirectional import bidirectional_lstm
 from tflite_zoo.custom import CUSTOM
 from tflite_zoo.program import running_sum
 from tflite_zoo.recurrent import lstm_layer, svdf_layer
@@ -76,6 +77,21 @@ def test_every_file_of_the_zoo_is_recorded() -> None:
 @pytest.mark.parametrize("name", list(ZOO))
 def test_the_numbers_are_litert_s(name: str) -> None:
     check(ZOO[name](), OUTPUTS[name])
+
+
+def test_both_directions_of_several_samples_are_merged() -> None:
+    """The interpreter merges other numbers at each call."""
+    apart, merged = (bidirectional_lstm(merged=merged) for merged in (False, True))
+    (output,) = run(convert(merged.data), merged.feeds())
+    np.testing.assert_array_equal(output, np.concatenate(run(convert(apart.data), apart.feeds()), axis=2))
+    np.testing.assert_allclose(output[..., :4], OUTPUTS["bidirectional_lstm_of_two_outputs"][0], atol=2e-5)
+
+
+def test_windows_of_another_shape() -> None:
+    (x,) = ZOO["reduce_window_sum"]().feeds()
+    model = convert(ZOO["reduce_window_sum"]().data, {"t0": (4, 7, 6)})
+    (output,) = run(model, [np.concatenate([x, x])])
+    np.testing.assert_allclose(output, np.concatenate(OUTPUTS["reduce_window_sum"] * 2), rtol=1e-5)
 
 
 def test_rows_of_no_segment_are_left_out() -> None:

@@ -123,6 +123,37 @@ def volume_of_other_channels() -> bytes:
     return net.data([net.op("CONV_3D", inputs, (1, 4, 4, 4, 2), "float32", "Conv3DOptions", fields)])
 
 
+def windows(*window: int, function: int = 1, strides: tuple[int, ...] = (1, 1)) -> bytes:
+    net = Net()
+    inputs = [net.input((9, 9)), net.constant(np.array(0, np.float32))]
+    inputs += [net.constant(np.array(part, np.int64)) for part in (window, strides, (1, 1))]
+    fields = {"ReduceFunction": function}
+    return net.data([net.op("REDUCE_WINDOW", inputs, (1, 1), "float32", "ReduceWindowOptions", fields)])
+
+
+def of_other_sizes() -> bytes:
+    """A layer forward and backward whose second input has another number of steps."""
+    net = Net()
+    inputs = [net.input((1, 5, 3))]
+    for _ in range(2):
+        inputs += [net.weight(4, 3), net.weight(4, 4), net.weight(4), net.tensor((1, 4), variable=True)]
+    inputs += [net.input((1, 6, 2)), net.weight(4, 2), net.weight(4, 2)]
+    options = {"FusedActivationFunction": 4, "MergeOutputs": True}
+    kind = "BIDIRECTIONAL_SEQUENCE_RNN"
+    return net.data([net.op(kind, inputs, (1, 5, 8), "float32", "BidirectionalSequenceRNNOptions", options)])
+
+
+def volume_of_a_size_out_of_reach() -> bytes:
+    net = Net()
+    fields = {"Padding": SAME}
+    for axis in "DHW":
+        fields |= {f"Stride{axis}": 1, f"Dilation{axis}Factor": 1}
+    inputs = [net.ints(1, 4, 4, 9, 2), net.weight(1, 1, 1, 2, 2), net.input((1, 4, 4, 4, 2))]
+    return net.data(
+        [net.op("CONV_3D_TRANSPOSE", inputs, (1, 4, 4, 9, 2), "float32", "Conv3DOptions", fields)]
+    )
+
+
 def rounding(low: float, high: float, bits: int) -> bytes:
     return operator("FAKE_QUANT", [(2, 2)], "FakeQuantOptions", Min=low, Max=high, NumBits=bits)
 
@@ -157,6 +188,13 @@ def test_a_loop_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         (normalised_lstm(), "unsupported-operator", "normalises its gates"),
         (lstm_layer(3000, clip=1.0).data, "unsupported-operator", "3000 steps"),
         (volume_of_other_channels(), "invalid-tflite", "do not fit a volume"),
+        (volume_of_a_size_out_of_reach(), "unsupported-operator", "for a volume of"),
+        (of_other_sizes(), "invalid-tflite", "inputs of shapes"),
+        (windows(5, 13), "unsupported-operator", "65 elements; the limit is 64"),
+        (windows(2, 2, function=7), "unsupported-operator", "reduction number 7"),
+        (windows(2, 0), "invalid-tflite", "does not fit 2 dimensions"),
+        (windows(2, 2, strides=(1, 1, 1)), "invalid-tflite", "does not fit 2 dimensions"),
+        (windows(1, 10), "invalid-tflite", "larger than"),
         (operator("MATRIX_SET_DIAG", [(2, 3), (2,)]), "unsupported-operator", "not square"),
         (operator("DYNAMIC_UPDATE_SLICE", [(2, 2), (3, 2), (2,)]), "invalid-tflite", "does not fit"),
         (operator("BUCKETIZE", [(2, 2)], "BucketizeOptions"), "invalid-tflite", "boundaries"),

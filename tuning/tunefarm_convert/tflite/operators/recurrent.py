@@ -20,13 +20,14 @@ Array = NDArray[np.float32]
 _ACTIVATIONS = {0: "", 1: "Relu", 4: "Tanh"}
 """Functions by their numbers in the format. Without one, a layer is linear."""
 _MAX_STEPS = 2048
+_DIRECTIONS = ("forward", "reverse")
 _I, _F, _C, _O = range(4)
 """The order of an LSTM's gates in the file. ONNX has the output gate second."""
 _ONNX_ORDER = (_I, _O, _F, _C)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Lstm:
+class Lstm:
     """The weights of a layer as real numbers, gate by gate: of the inputs, of the states, peepholes, biases."""
 
     inputs: Sequence[Array]
@@ -41,7 +42,7 @@ class _Lstm:
         return int(self.inputs[_F].shape[0])
 
 
-def _real(op: OperatorContext, position: int, operand: str) -> Array:
+def real_numbers(op: OperatorContext, position: int, operand: str) -> Array:
     """Return a constant as real numbers."""
     data, tensor = op.constant(position, operand), op.tensor(position)
     quantization = op.values.constant_quantization(op.index(position)) or tensor.quantization
@@ -55,40 +56,42 @@ def _real(op: OperatorContext, position: int, operand: str) -> Array:
     return real
 
 
-def _lstm_weights(op: OperatorContext) -> _Lstm:
-    gates = (_F, _C, _O) if not op.has(1) else (_I, _F, _C, _O)
+def lstm_weights(op: OperatorContext, behind: int = 0) -> Lstm:
+    """Return the weights of a layer, whose operands follow on the input and as many others."""
+    has_input_gate = op.has(behind + 1)
+    gates = (_I, _F, _C, _O) if has_input_gate else (_F, _C, _O)
     inputs, states, biases = (
-        {gate: _real(op, first + gate, "a weight") for gate in gates} for first in (1, 5, 12)
+        {gate: real_numbers(op, behind + first + gate, "a weight") for gate in gates} for first in (1, 5, 12)
     )
-    has_peepholes = op.has(10)
+    has_peepholes = op.has(behind + 10)
     peepholes = {
-        gate: _real(op, position, "a peephole weight")
+        gate: real_numbers(op, behind + position, "a peephole weight")
         for gate, position in ((_I, 9), (_F, 10), (_O, 11))
         if has_peepholes and (gate in gates)
     }
-    if not op.has(1):  # the input gate is what the forget gate leaves: 1 - sigmoid(x) = sigmoid(-x)
+    if not has_input_gate:  # the input gate is what the forget gate leaves: 1 - sigmoid(x) = sigmoid(-x)
         for weights in (inputs, states, biases, *([peepholes] if has_peepholes else [])):
             weights[_I] = -weights[_F]
-    return _Lstm(
+    return Lstm(
         inputs=[inputs[gate] for gate in range(4)],
         states=[states[gate] for gate in range(4)],
         biases=[biases[gate] for gate in range(4)],
         peepholes=[peepholes[gate] for gate in (_I, _F, _O)] if has_peepholes else None,
-        projection=_real(op, 16, "a weight") if op.has(16) else None,
-        projection_bias=_real(op, 17, "a bias") if op.has(17) else None,
+        projection=real_numbers(op, behind + 16, "a weight") if op.has(behind + 16) else None,
+        projection_bias=real_numbers(op, behind + 17, "a bias") if op.has(behind + 17) else None,
     )
 
 
-def _sequence(op: OperatorContext) -> tuple[str, tuple[int, int, int], bool]:
-    """Return the input with its steps first, its shape, and whether the file has the batch first."""
-    shape = op.need_rank(0, 3)
+def sequence_of(op: OperatorContext, position: int = 0) -> tuple[str, tuple[int, int, int], bool]:
+    """Return an input with its steps first, its shape, and whether the file has the batch first."""
+    shape = op.need_rank(position, 3)
     if op.option("TimeMajor", False):
-        return op.values.get(op.index(0)), (shape[0], shape[1], shape[2]), False
-    x = op.values.arranged(op.index(0), (1, 0, 2))
+        return op.values.get(op.index(position)), (shape[0], shape[1], shape[2]), False
+    x = op.values.arranged(op.index(position), (1, 0, 2))
     return x, (shape[1], shape[0], shape[2]), True
 
 
-def _first_state(op: OperatorContext, position: int) -> str | None:
+def first_state(op: OperatorContext, position: int) -> str | None:
     """Return the state before the first step; None if it is zero."""
     if not op.has(position) or op.tensor(position).variable:
         return None
@@ -105,27 +108,54 @@ def _give(op: OperatorContext, result: str, shape: Sequence[int], *, batch_first
 def _lstm(op: OperatorContext) -> None:
     if any(op.has(position) for position in range(20, 24)):
         raise op.unsupported_form("it normalises its gates, which tunefarm does not support")
+    x, shape, batch_first = sequence_of(op)
+    first = [first_state(op, position) for position in (18, 19)]
+    result, units = run_lstm(op, lstm_weights(op), x, shape, first)
+    _give(op, result, (*shape[:2], units), batch_first=batch_first)
+
+
+def run_lstm(
+    op: OperatorContext,
+    weights: Lstm,
+    x: str,
+    shape: tuple[int, int, int],
+    first: Sequence[str | None],
+    *,
+    backward: bool = False,
+) -> tuple[str, int]:
+    """Return the states of all steps, in the order of the steps, and the number of elements of each.
+
+    Args:
+        op: The operator.
+        weights: The layer's.
+        x: The input, with its steps first.
+        shape: Of `x`.
+        first: The state and the cell before the first step; None for zeros.
+        backward: Whether the last step is the first.
+    """
     activation = op.option("FusedActivationFunction")
     if activation not in _ACTIVATIONS:
         raise op.unsupported_form(f"activation number {activation} is not supported")
-    x, (steps, batch, size), batch_first = _sequence(op)
-    weights = _lstm_weights(op)
+    steps, batch, size = shape
     if any(w.shape != (weights.units, size) for w in weights.inputs):
         raise op.bad_file(f"weights of shape {weights.inputs[_F].shape} do not take inputs of {size}")
-    first = [_first_state(op, position) for position in (18, 19)]
     clip, projected_clip = (float(op.option(name, 0.0)) for name in ("CellClip", "ProjClip"))
     # A cell grows by one at most at each step: it is not cut before that.
     is_cut = 0 < clip < steps + (0 if first[1] is None else np.inf)
     if is_cut or weights.projection is not None or _ACTIVATIONS[activation] != "Tanh":
         loop = _Loop(op, weights, _ACTIVATIONS[activation], clip if is_cut else 0.0, projected_clip)
-        result, units = loop.run(x, (steps, batch, size), first)
-    else:
-        result, units = _onnx_lstm(op, weights, x, (steps, batch), first), weights.units
-    _give(op, result, (steps, batch, units), batch_first=batch_first)
+        return loop.run(x, shape, first, backward=backward)
+    return _onnx_lstm(op, weights, x, (steps, batch), first, backward=backward), weights.units
 
 
 def _onnx_lstm(
-    op: OperatorContext, weights: _Lstm, x: str, sizes: tuple[int, int], first: Sequence[str | None]
+    op: OperatorContext,
+    weights: Lstm,
+    x: str,
+    sizes: tuple[int, int],
+    first: Sequence[str | None],
+    *,
+    backward: bool,
 ) -> str:
     steps, batch = sizes
     biases = np.concatenate([weights.biases[gate] for gate in _ONNX_ORDER])
@@ -142,7 +172,7 @@ def _onnx_lstm(
         inputs.append(op.writer.weight(np.concatenate([input_gate, output_gate, forget_gate])[None]))
     while not inputs[-1]:
         inputs.pop()
-    result = op.node("LSTM", *inputs, hidden_size=weights.units)
+    result = op.node("LSTM", *inputs, hidden_size=weights.units, direction=_DIRECTIONS[backward])
     return op.node("Reshape", result, op.writer.ints([steps, batch, weights.units]))
 
 
@@ -150,7 +180,7 @@ class _Loop:
     """An LSTM step by step, for what ONNX's operator does not have: cells that are cut, and projections."""
 
     def __init__(
-        self, op: OperatorContext, weights: _Lstm, activation: str, clip: float, projected_clip: float
+        self, op: OperatorContext, weights: Lstm, activation: str, clip: float, projected_clip: float
     ) -> None:
         self._op = op
         self._weights = weights
@@ -159,7 +189,9 @@ class _Loop:
         self._projected_clip = projected_clip
         self._recurrent = op.writer.weight(np.concatenate(weights.states).T.copy(), "recurrent")
 
-    def run(self, x: str, sizes: tuple[int, int, int], first: Sequence[str | None]) -> tuple[str, int]:
+    def run(
+        self, x: str, sizes: tuple[int, int, int], first: Sequence[str | None], *, backward: bool
+    ) -> tuple[str, int]:
         """Return the states of all steps, and the number of elements of each."""
         op, weights = self._op, self._weights
         steps, batch, _ = sizes
@@ -170,9 +202,11 @@ class _Loop:
         units = weights.units if weights.projection is None else int(weights.projection.shape[0])
         state, cell = first
         states = []
-        for row in _rows(op, product, steps):
+        for row in _rows(op, product, steps)[:: -1 if backward else 1]:
             state, cell = self._step(op.node("Reshape", row, op.writer.ints([batch, -1])), state, cell)
             states.append(op.node("Reshape", state, op.writer.ints([1, batch, units])))
+        if backward:
+            states.reverse()
         return (op.node("Concat", *states, axis=0) if steps > 1 else states[0]), units
 
     def _step(self, gates: str, state: str | None, cell: str | None) -> tuple[str, str]:
@@ -219,30 +253,52 @@ def _rows(op: OperatorContext, name: str, steps: int) -> list[str]:
 
 
 def _rnn(op: OperatorContext) -> None:
+    x, shape, batch_first = sequence_of(op)
+    weights, recurrent, bias = (real_numbers(op, position, "a weight") for position in (1, 2, 3))
+    result = run_rnn(op, (weights, recurrent, bias), x, shape, first_state(op, 4))
+    _give(op, result, (*shape[:2], weights.shape[0]), batch_first=batch_first)
+
+
+def run_rnn(
+    op: OperatorContext,
+    parts: tuple[Array, Array, Array],
+    x: str,
+    shape: tuple[int, int, int],
+    first: str | None,
+    *,
+    backward: bool = False,
+) -> str:
+    """Return the states of all steps, in the order of the steps.
+
+    Args:
+        op: The operator.
+        parts: The weights of inputs, those of states, and the bias.
+        x: The input, with its steps first.
+        shape: Of `x`.
+        first: The state before the first step; None for zeros.
+        backward: Whether the last step is the first.
+    """
     activation = _ACTIVATIONS.get(op.option("FusedActivationFunction"), "")
     if not activation:
         raise op.unsupported_form("its activation is neither tanh nor ReLU")
-    x, (steps, batch, size), batch_first = _sequence(op)
-    weights, recurrent = _real(op, 1, "a weight"), _real(op, 2, "a weight")
-    bias = _real(op, 3, "a bias")
+    steps, batch, size = shape
+    weights, recurrent, bias = parts
     units = weights.shape[0]
     if weights.shape != (units, size) or recurrent.shape != (units, units) or bias.shape != (units,):
         raise op.bad_file(f"weights of shape {weights.shape} do not take inputs of {size}")
-    first = _first_state(op, 4)
     arrays = [weights[None], recurrent[None], np.concatenate([bias, np.zeros_like(bias)])[None]]
     inputs = [x, *(op.writer.weight(array, "recurrent") for array in arrays)]
     if first is not None:
         inputs += ["", op.node("Reshape", first, op.writer.ints([1, batch, units]))]
     fields: dict[str, Any] = {"hidden_size": units, "activations": [activation]}
-    result = op.node("RNN", *inputs, **fields)
-    result = op.node("Reshape", result, op.writer.ints([steps, batch, units]))
-    _give(op, result, (steps, batch, units), batch_first=batch_first)
+    result = op.node("RNN", *inputs, direction=_DIRECTIONS[backward], **fields)
+    return op.node("Reshape", result, op.writer.ints([steps, batch, units]))
 
 
 def _svdf(op: OperatorContext) -> None:
     """Convert a layer that filters its last steps: a product with the input, and one over the time of each filter."""
     batch, size = op.need_rank(0, 2)
-    features, times = _real(op, 1, "a weight"), _real(op, 2, "a weight")
+    features, times = real_numbers(op, 1, "a weight"), real_numbers(op, 2, "a weight")
     rank = int(op.option("Rank", 1))
     filters, steps = times.shape if times.ndim == 2 else (0, 0)
     if not filters or rank < 1 or filters % rank or features.shape != (filters, size):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from itertools import product
 
 import numpy as np
 from onnx import TensorProto, helper
@@ -12,6 +14,9 @@ from tunefarm_convert.tflite.values import TO_FIRST
 
 _SMALLEST_NORM = 1e-6
 """TFLite's lower bound of a norm that it divides by."""
+_WINDOW_OPERATORS = {1: "Add", 2: "Mul", 3: "Min", 4: "Max", 5: "And", 6: "Or"}
+"""By their numbers in the format."""
+_MOST_IN_WINDOW = 64
 
 
 def _stays_first(op: OperatorContext, axes: list[int], *, keep: bool) -> bool:
@@ -112,6 +117,43 @@ def _cumsum(op: OperatorContext) -> None:
     op.finish(result)
 
 
+def _window(op: OperatorContext) -> tuple[list[int], list[int], list[int]]:
+    """Return the sizes of a window, its strides, and the distances between its elements, for each dimension."""
+    rank = len(op.shape(0))
+    window, strides, dilations = (op.ints(i, "the window") for i in range(2, 5))
+    if any(len(part) != rank or min(part, default=1) < 1 for part in (window, strides, dilations)):
+        raise op.bad_file(f"a window of {window} does not fit {rank} dimensions")
+    if math.prod(window) > _MOST_IN_WINDOW:
+        raise op.unsupported_form(f"a window of {math.prod(window)} elements; the limit is {_MOST_IN_WINDOW}")
+    return window, strides, dilations
+
+
+def reduced_window_shape(op: OperatorContext) -> tuple[int, ...]:
+    """Return the shape of the result of `REDUCE_WINDOW`."""
+    parts = zip(op.shape(0), *_window(op), strict=True)
+    sizes = [(size - (of - 1) * dilation - 1) // stride + 1 for size, of, stride, dilation in parts]
+    if any(size < 1 for size in sizes):
+        raise op.bad_file(f"the window is larger than {list(op.shape(0))}")
+    return tuple(sizes)
+
+
+def _reduce_window(op: OperatorContext) -> None:
+    """Convert a reduction of windows to operations on slices, one for each element of the window."""
+    operator = _WINDOW_OPERATORS.get(op.option("ReduceFunction"))
+    if operator is None:
+        raise op.unsupported_form(f"reduction number {op.option('ReduceFunction')} is not supported")
+    window, strides, dilations = _window(op)
+    sizes = reduced_window_shape(op)
+    x, result = op.values.get(op.index(0)), op.values.get(op.index(1))
+    axes, steps = op.writer.ints(range(len(sizes))), op.writer.ints(strides)
+    for position in product(*map(range, window)):
+        starts = [i * dilation for i, dilation in zip(position, dilations, strict=True)]
+        ends = [s + (size - 1) * step + 1 for s, size, step in zip(starts, sizes, strides, strict=True)]
+        part = op.node("Slice", x, op.writer.ints(starts), op.writer.ints(ends), axes, steps)
+        result = op.node(operator, result, part)
+    op.finish(result)
+
+
 CONVERTERS: Mapping[str, Converter] = {
     "MEAN": _reduce("ReduceMean"),
     "SUM": _reduce("ReduceSum"),
@@ -120,6 +162,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "REDUCE_PROD": _reduce("ReduceProd"),
     "REDUCE_ANY": _reduce("ReduceMax"),
     "REDUCE_ALL": _reduce("ReduceMin"),
+    "REDUCE_WINDOW": _reduce_window,
     "ARG_MAX": _arg("ArgMax"),
     "ARG_MIN": _arg("ArgMin"),
     "SOFTMAX": _softmax("Softmax"),

@@ -50,4 +50,35 @@ def _convolution(op: OperatorContext) -> None:
     op.finish(op.node("Transpose", op.activated(result), perm=list(_TO_LAST)))
 
 
-CONVERTERS: Mapping[str, Converter] = {"CONV_3D": _convolution}
+def _transposed_convolution(op: OperatorContext) -> None:
+    weights, volume = op.need_rank(1, 5), op.need_rank(2, 5)
+    strides = positive(op, "StrideD", "StrideH", "StrideW")
+    dilations = positive(op, "DilationDFactor", "DilationHFactor", "DilationWFactor")
+    out = op.out_shape()
+    if len(out) != 5 or weights[4] != volume[4] or weights[3] != out[4]:
+        raise op.bad_file(f"weights of shape {list(weights)} do not take {list(volume)} to {list(out)}")
+    pads, missing = [(0, 0)] * 3, []
+    for axis, (kernel, stride, dilation) in enumerate(zip(weights[:3], strides, dilations, strict=True)):
+        if op.option("Padding") == _SAME:
+            pads[axis] = same_pads(out[1 + axis], kernel, stride, dilation)
+        full = (volume[1 + axis] - 1) * stride + (kernel - 1) * dilation + 1
+        # rows that no window reaches have only the bias
+        missing.append(out[1 + axis] - (full - sum(pads[axis])))
+    if any(not 0 <= size < stride for size, stride in zip(missing, strides, strict=True)):
+        raise op.unsupported_form(f"an output of shape {list(out)} for a volume of {list(volume)}")
+    inputs = [op.values.arranged(op.index(2), _TO_FIRST), op.values.arranged(op.index(1), (4, 3, 0, 1, 2))]
+    if op.has(3):
+        inputs.append(op.values.bias(op.index(3)))
+    result = op.node(
+        "ConvTranspose",
+        *inputs,
+        strides=strides,
+        dilations=dilations,
+        pads=[before for before, _ in pads] + [after for _, after in pads],
+        kernel_shape=list(weights[:3]),
+        output_padding=missing,
+    )
+    op.finish(op.node("Transpose", op.activated(result), perm=list(_TO_LAST)))
+
+
+CONVERTERS: Mapping[str, Converter] = {"CONV_3D": _convolution, "CONV_3D_TRANSPOSE": _transposed_convolution}

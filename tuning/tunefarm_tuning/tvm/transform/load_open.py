@@ -12,6 +12,7 @@ import tvm
 from tvm import relax, tirx
 
 from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.binding import bind_inputs, open_shapes
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bind_model, bound_network
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow
@@ -68,11 +69,12 @@ def load_open(
         raise InvalidModelError("its file fixes the shapes of all inputs", code="unsupported-operator")
     _refuse_branches_by_size(path, binding, shapes)
     opened, shapes = _import_widest(path, bindings, shapes)
-    selection = select_none if precision.stores_weights else select_faster
-    prepared, _ = prepare(opened.module, target, select=selection)
     taken = OpenShapes(
         shapes=opened.shapes, minima=opened.minima, maxima=opened.maxima, conditions=opened.conditions
     )
+    _refuse_unfit(path, binding, taken)
+    selection = select_none if precision.stores_weights else select_faster
+    prepared, _ = prepare(opened.module, target, select=selection)
     module, _ = store_weights(_with_sizes_of_inputs(prepared, shapes, taken), precision)
     return OpenNetwork(module=module, shapes=taken)
 
@@ -82,12 +84,39 @@ def _import_widest(
 ) -> tuple[OpenModule, tuple[OpenShape, ...]]:
     """Import the network with all dimensions open; if that fails, with all but one that is no batch and does not vary."""
     try:
-        return _import(path, bindings[0], shapes)
+        return _import(path, bindings, shapes)
     except InvalidModelError:
         for name, size in _steady_sizes(path, bindings, shapes).items():
             with suppress(InvalidModelError):
-                return _import(path, bindings[0], _with_size(shapes, name, size))
+                return _import(path, bindings, _with_size(shapes, name, size))
         raise
+
+
+def _refuse_unfit(path: Path | str, binding: Binding, taken: OpenShapes) -> None:
+    """Refuse a network whose code for all sizes would not take those that were bound."""
+    specs = bind_inputs(read_model(path).graph, binding.shapes, binding.values)
+    sizes = taken.sizes_of([spec.shape for spec in specs])
+    for dimension in taken.dimensions:
+        if sizes[dimension.name] % dimension.multiple:
+            raise InvalidModelError(
+                f"it would take multiples of {dimension.multiple} for {clean(dimension.name, 60)} alone, and not "
+                f"{sizes[dimension.name]}",
+                code="unsupported-operator",
+            )
+
+
+def _sizes(
+    path: Path | str, bindings: Sequence[Binding], shapes: tuple[OpenShape, ...]
+) -> dict[str, tuple[int, ...]]:
+    """Return the sizes of each open dimension in all sets of shapes."""
+    graph = read_model(path).graph
+    specs = [bind_inputs(graph, binding.shapes, binding.values) for binding in bindings]
+    return {
+        dimension.name: tuple(inputs[number].shape[axis] for inputs in specs)
+        for number, shape in enumerate(shapes)
+        for axis, dimension in enumerate(shape)
+        if isinstance(dimension, OpenDimension)
+    }
 
 
 def _steady_sizes(
@@ -120,14 +149,16 @@ def _with_size(shapes: tuple[OpenShape, ...], name: str, size: int) -> tuple[Ope
 
 
 def _import(
-    path: Path | str, binding: Binding, shapes: tuple[OpenShape, ...]
+    path: Path | str, bindings: Sequence[Binding], shapes: tuple[OpenShape, ...]
 ) -> tuple[OpenModule, tuple[OpenShape, ...]]:
     """Import the network with the smallest multiple that it takes; with one size of all batches if they must be equal."""
+    binding, sizes = bindings[0], _sizes(path, bindings, shapes)
     failure: InvalidModelError | None = None
     for multiple, one_batch in product(_MULTIPLES, (False, True)):
-        tried = _in_multiples(_with_one_batch(shapes) if one_batch else shapes, multiple)
+        tried = _in_multiples(_with_one_batch(shapes, sizes) if one_batch else shapes, multiple)
         try:
-            return import_open(bound_network(path, binding), tried), tried
+            opened = import_open(bound_network(path, binding), tried)
+            return _with_fewest_multiples(path, binding, opened, tried)
         except InvalidModelError as error:
             is_final = not isinstance(error.__cause__, NoOneShapeError)
             failure = error if is_final else failure or error
@@ -135,6 +166,27 @@ def _import(
                 break
     assert failure is not None
     raise failure
+
+
+def _with_fewest_multiples(
+    path: Path | str, binding: Binding, opened: OpenModule, shapes: tuple[OpenShape, ...]
+) -> tuple[OpenModule, tuple[OpenShape, ...]]:
+    """Return the network with any size for the dimensions of inputs that need no multiples: those of a text beside an image."""
+    by_input = [
+        {size.name for size in shape if isinstance(size, OpenDimension) and size.multiple > 1}
+        for shape in shapes
+    ]
+    for names in by_input if len([names for names in by_input if names]) > 1 else []:
+        tried = tuple(
+            tuple(
+                replace(size, multiple=1) if isinstance(size, OpenDimension) and size.name in names else size
+                for size in shape
+            )
+            for shape in shapes
+        )
+        with suppress(InvalidModelError):
+            opened, shapes = import_open(bound_network(path, binding), tried), tried
+    return opened, shapes
 
 
 def _with_sizes_of_inputs(
@@ -155,8 +207,11 @@ def _with_sizes_of_inputs(
         )
         for number, (tensor, shape) in enumerate(zip(tensors, shapes, strict=True))
     ]
-    counts = relax.ShapeExpr([tirx.floordiv(variables[size.name], size.multiple) for size in dimensions])
-    casts = [relax.MatchCast(sizes, counts, sizes.ty)]
+    counts = [tirx.floordiv(variables[size.name], size.multiple) for size in dimensions]
+    # TVM's VMShapeLower computes no expression that only the value of a cast has: it needs a binding of its own.
+    computed = relax.Var("counts", relax.ShapeType(counts))
+    casts: list[relax.Binding] = [relax.VarBinding(computed, relax.ShapeExpr(counts))]
+    casts += [relax.MatchCast(sizes, computed, sizes.ty)]
     casts += [relax.MatchCast(old, new, old.ty) for old, new in zip(tensors, inputs, strict=True)]
     casts += _checks(taken, variables)
     body = relax.SeqExpr([relax.BindingBlock(casts), *main.body.blocks], main.body.body)
@@ -197,11 +252,27 @@ def _checks(taken: OpenShapes, variables: Mapping[str, tirx.Var]) -> list[relax.
     ]
 
 
-def _with_one_batch(shapes: tuple[OpenShape, ...]) -> tuple[OpenShape, ...]:
-    """Return shapes whose first dimensions, where they are open, are one. Exporters give each input its own name for it."""
+def _with_one_batch(
+    shapes: tuple[OpenShape, ...], sizes: Mapping[str, tuple[int, ...]]
+) -> tuple[OpenShape, ...]:
+    """Return shapes whose first dimensions, where they are open, are one. Exporters give each input its own name for it.
+
+    A first dimension of another size, the same in all sets of shapes, keeps that: a time step that all samples share.
+    """
     batches = [shape[0] for shape in shapes if shape and isinstance(shape[0], OpenDimension)]
+    if not batches:
+        return shapes
+    batch = max(batches, key=lambda dimension: sizes[dimension.name])
+    kept = {
+        other: sizes[other.name][0] if len({*sizes[other.name]}) == 1 else batch
+        for other in batches
+        if sizes[other.name] != sizes[batch.name]
+    }
     return tuple(
-        tuple(batches[0] if size in batches else size for size in shape) if batches else shape
+        tuple(
+            kept.get(size, batch) if isinstance(size, OpenDimension) and size in batches else size
+            for size in shape
+        )
         for shape in shapes
     )
 

@@ -1,0 +1,77 @@
+"""Networks that halve an image and double it again take all sizes that fit, and no others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from diffusion_net import diffusion_net, video_net
+from onnx_models import GraphBuilder
+
+import tunefarm_tuning
+from tunefarm_tuning import Artifact, import_model
+from tunefarm_tuning.artifact.loader import load
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.target.parse import detect_host_target
+from tunefarm_tuning.tvm.transform.load_open import load_open
+from tunefarm_tuning.workload.binding import Binding
+
+
+def compiled(path: Path, shapes: dict[str, tuple[int, ...]]) -> Artifact:
+    model = import_model(path, shapes=shapes)
+    return tunefarm_tuning.compile(model, output=path.parent / "net", baseline=False)
+
+
+def multiples_of(artifact: Artifact) -> dict[str, int]:
+    """Return of what sizes must be multiples, by dimension."""
+    section = artifact.report["other_shapes"]
+    assert section["reason"] is None
+    return {size["name"]: size["multiple"] for size in section["dimensions"]}
+
+
+def check(artifact: Artifact, path: Path, **shapes: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(1)
+    feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (output,) = load(artifact.path)(**feeds).values()
+    np.testing.assert_allclose(output, session.run(None, feeds)[0], rtol=1e-3, atol=1e-4)
+
+
+def test_a_text_beside_an_image_has_any_length(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save(diffusion_net(), path)
+    artifact = compiled(path, {"sample": (1, 4, 8, 8), "text": (1, 7, 6)})
+    assert multiples_of(artifact) == {"batch": 1, "height": 2, "width": 2, "sequence": 1}
+    check(artifact, path, sample=(2, 4, 12, 6), text=(2, 5, 6))
+
+
+def test_a_dimension_that_is_never_halved_may_be_beside_those_that_are(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save(video_net(), path)
+    artifact = compiled(path, {"video": (1, 2, 4, 8, 8)})
+    assert multiples_of(artifact)["height"] == multiples_of(artifact)["width"] == 2
+    check(artifact, path, video=(1, 4, 4, 6, 10))
+
+
+def test_a_step_that_all_samples_share_keeps_its_size(tmp_path: Path) -> None:
+    g = GraphBuilder()
+    samples = g.node("MatMul", g.input("x", ["batch", 6]), g.weight(6, 8))
+    steps = g.node("Mul", g.node("Unsqueeze", g.input("step", ["steps"]), g.ints(1)), g.weight(1, 8))
+    g.output(g.node("Add", samples, steps), ["batch", 8])
+    path = tmp_path / "net.onnx"
+    onnx.save(g.model(), path)
+    artifact = compiled(path, {"x": (2, 6), "step": (1,)})
+    assert multiples_of(artifact) == {"batch": 1}
+    check(artifact, path, x=(5, 6), step=(1,))
+
+
+def test_sizes_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save(diffusion_net(), path)
+    binding = Binding(shapes={"sample": (1, 4, 9, 8), "text": (1, 7, 6)}, values={})
+    with pytest.raises(InvalidModelError, match="multiples of 2 for height alone, and not 9") as caught:
+        load_open(path, [binding], detect_host_target())
+    assert caught.value.code == "unsupported-operator"
