@@ -130,11 +130,11 @@ class Output:
         first, until the others fit. A line names those that had something to show.
         """
         whole_ids = self.stdout.width >= _ROOM * len(columns)
-        rows = [list(row) if whole_ids else [_short_id(cell) for cell in row] for row in rows]
+        cells = [list(row) if whole_ids else [_short_id(cell) for cell in row] for row in rows]
         left_out: list[str] = []
         if optional:
-            columns, rows, left_out = _narrowed(self.stdout, columns, rows, optional, whole_ids=whole_ids)
-        self.stdout.print(make_table(columns, rows, title=title, whole_ids=whole_ids))
+            columns, cells, left_out = _narrowed(self.stdout, columns, cells, optional, whole_ids=whole_ids)
+        self.stdout.print(make_table(columns, cells, title=title, whole_ids=whole_ids))
         if left_out:
             self.note(f"not shown in a terminal this narrow: {', '.join(left_out)}; --json has all")
 
