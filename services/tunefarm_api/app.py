@@ -73,7 +73,8 @@ Upload a network, tune it on your own devices, download one artifact that is che
 began.
 
 Every error is a problem document (RFC 9457) with a stable `code`. Lists come in parts: send `next_cursor` back as
-`cursor`. HEAD works wherever GET does. Times are Unix seconds.
+`cursor`. HEAD works wherever GET does. Times are Unix seconds. Members of a body and query parameters that a route does not
+know are refused.
 """
 
 

@@ -7,9 +7,12 @@ Use cases open and commit their own unit of work, so an answer is never sent bef
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Annotated, Any
 
-from fastapi import Depends, Path, Request
+from fastapi import Depends, Path, Request, params
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.routing import APIRoute
 
 from tunefarm_api.auth import needs
 from tunefarm_api.errors.problems import problems
@@ -17,6 +20,8 @@ from tunefarm_api.methods import method_of
 from tunefarm_api.paths import name_of
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.acting import acting
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
 
 
 async def _services(request: Request) -> Services:
@@ -42,6 +47,43 @@ ModelId = Annotated[str, Depends(_model_id)]
 """The id of the model that the path names."""
 
 
+def _parameters(route: APIRoute) -> tuple[str, ...]:
+    """Return the names of a route's query parameters."""
+    parameters = get_flat_params(route.dependant)
+    return tuple(
+        parameter.alias for parameter in parameters if isinstance(parameter.field_info, params.Query)
+    )
+
+
+async def _refuse_unknown_parameters(request: Request) -> None:
+    """Refuse query parameters that the route does not have: a mistyped filter would return everything.
+
+    Raises:
+        InvalidInputError: ``invalid-request``.
+    """
+    if not request.query_params:
+        return
+    known = _parameters(request.scope["route"])
+    unknown = [clean(name, 60) for name in request.query_params if name not in known][:20]
+    if not unknown:
+        return
+    hints = [_hint(name, known) for name in unknown]
+    raise InvalidInputError(
+        "; ".join(
+            f"the parameter {name} is not known here{hint}" for name, hint in zip(unknown, hints, strict=True)
+        ),
+        code="invalid-request",
+        errors=[{"where": f"query.{name}", "message": "This parameter is not known"} for name in unknown],
+    )
+
+
+def _hint(name: str, known: tuple[str, ...]) -> str:
+    near = get_close_matches(name, known, n=1)
+    if near:
+        return f": did you mean {near[0]}?"
+    return f": there are {', '.join(known)}" if known else ": there are none"
+
+
 def note_download(request: Request, subject: str | None, what: str) -> None:
     """Note in the audit log that the request gets a file."""
     if method_of(request.scope) != "HEAD":
@@ -60,7 +102,7 @@ def operation(
         answers: Its answers that are no problems, by status, where OpenAPI cannot tell them from the function.
     """
     return {
-        "dependencies": [needs(scope)],
+        "dependencies": [needs(scope), Depends(_refuse_unknown_parameters)],
         "summary": summary,
         "responses": {**dict(answers or {}), **problems(*statuses)},
     }

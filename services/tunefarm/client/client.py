@@ -128,7 +128,9 @@ class AsyncServer:
             ModelFailedError: If the model cannot be imported.
             InvalidRequestError: If the request is wrong, or the samples do not fit the model.
             FileNotFoundError: If there is no such file.
+            TypeError: If there is no such term.
         """
+        check_names(terms, JobTerms)
         if not budget_json(terms) and not searches_nothing(terms):
             raise InvalidRequestError(
                 "the budget is empty: give at least one of trials, seconds, minutes, patience, min_gain",

@@ -196,12 +196,30 @@ class AsyncModels(Resource):
         )
         if model.state == "failed":
             error = model.error
-            raise ModelFailedError(
+            failed = ModelFailedError(
                 error.message if error else "the model could not be imported",
                 code=error.code if error else "invalid-model",
                 fields={"model_id": model.id, **(error.fields if error else {})},
             )
+            if proposed := _proposed(failed.fields.get("proposal")):
+                failed.add_note(f"In Python: {proposed}")
+            raise failed
         return model
+
+
+def _proposed(binding: object) -> str:
+    """Return a proposed binding as keyword arguments, ``"shapes={'x': (1, 3)}"``; empty if there is none."""
+    if not isinstance(binding, dict):
+        return ""
+    shapes, values = binding.get("shapes"), binding.get("values")
+    given: dict[str, object] = {}
+    if isinstance(shapes, dict) and shapes:
+        given["shapes"] = {
+            name: tuple(sizes) if isinstance(sizes, list) else sizes for name, sizes in shapes.items()
+        }
+    if isinstance(values, dict) and values:
+        given["values"] = values
+    return ", ".join(f"{name}={value!r}" for name, value in given.items())[:1000]
 
 
 class Models(Blocking[AsyncModels]):

@@ -210,7 +210,9 @@ async def _on_validation_error(request: Request, error: Exception) -> ProblemRes
     assert isinstance(error, RequestValidationError)
     # The client's input is not echoed: a body can contain anything.
     errors = [
-        {"where": ".".join(str(part) for part in item["loc"]), "message": item["msg"]}
+        {"where": "body", "message": f"this is not JSON, from character {item['loc'][-1]} on"}
+        if item["type"] == "json_invalid"
+        else {"where": ".".join(str(part) for part in item["loc"]), "message": item["msg"]}
         for item in error.errors()[:20]
     ]
     return _invalid_request(request, errors)

@@ -174,29 +174,33 @@ def get_device(device_id: str, services: ServicesDep) -> Device:
 
 
 @router.post("/{device_id}/drain", **operation("admin", "Drain a device", 404, 409))
-def drain_device(device_id: str, body: DeviceOrder, services: ServicesDep) -> Device:
+def drain_device(device_id: str, services: ServicesDep, body: DeviceOrder | None = None) -> Device:
     """The device finishes its current round and gets no other until it is released."""
-    return _read_with_lease(services, command_device(services, device_id, DeviceEvent.DRAIN, body.reason))
+    return _read_with_lease(services, command_device(services, device_id, DeviceEvent.DRAIN, _reason(body)))
 
 
 @router.post("/{device_id}/quarantine", **operation("admin", "Quarantine a device", 404, 409))
-def quarantine_device(device_id: str, body: DeviceOrder, services: ServicesDep) -> Device:
+def quarantine_device(device_id: str, services: ServicesDep, body: DeviceOrder | None = None) -> Device:
     """The device gets no work and no calibration until a person releases it."""
     return _read_with_lease(
-        services, command_device(services, device_id, DeviceEvent.QUARANTINE, body.reason)
+        services, command_device(services, device_id, DeviceEvent.QUARANTINE, _reason(body))
     )
 
 
 @router.post("/{device_id}/release", **operation("admin", "Release a device", 404, 409))
-def release_device(device_id: str, body: DeviceOrder, services: ServicesDep) -> Device:
+def release_device(device_id: str, services: ServicesDep, body: DeviceOrder | None = None) -> Device:
     """Ends draining or quarantine. The device is calibrated like a new one, without a reference from before."""
-    return _read_with_lease(services, command_device(services, device_id, DeviceEvent.RELEASE, body.reason))
+    return _read_with_lease(services, command_device(services, device_id, DeviceEvent.RELEASE, _reason(body)))
 
 
 @router.delete("/{device_id}", status_code=204, **operation("admin", "Remove a device", 404))
 def delete_device(device_id: str, services: ServicesDep) -> None:
     """Revokes the device's credential. Its current measurements are repeated on other devices. Its records stay."""
     remove_device(services, device_id)
+
+
+def _reason(body: DeviceOrder | None) -> str:
+    return body.reason if body else ""
 
 
 def _read_with_lease(services: Services, device: StoredDevice) -> Device:

@@ -27,8 +27,9 @@ class Download(FileResponse):
                     str(scope.get("tunefarm.request_id", "")),
                     status=message["status"],
                     code=_CODES[message["status"]],
-                    detail="the range is outside the file"
-                    + (f": its size is {size.rpartition('/')[2]}" if size else ""),
+                    detail=f"the range is outside the file: its size is {size.rpartition('/')[2]}"
+                    if size
+                    else "the header Range is not valid: its form is bytes=0-99",
                     headers={} if size is None else {"Content-Range": size},
                 )(scope, receive, send)
             elif not refused:

@@ -214,7 +214,7 @@ def _arch(target: Target) -> str:
 
 
 def _nearest(text: str, known: tuple[str, ...]) -> str:
-    near = get_close_matches(text, known, n=3, cutoff=0.4)
+    near = get_close_matches(text, known, n=3, cutoff=0.5)
     return f"did you mean {' or '.join(near)}?" if near else f"there are {_some(known)}"
 
 

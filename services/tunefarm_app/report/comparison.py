@@ -13,6 +13,7 @@ from tunefarm_app.report.parts import Part, ReportNetwork, ReportRatio
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, JobTask
+from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
 
 LEAST, MOST = 2, 6
@@ -100,8 +101,10 @@ def compare_jobs(repos: Repositories, job_ids: Sequence[str]) -> JobComparison:
         InvalidInputError: ``bad-comparison``, unless there are two to six different jobs.
     """
     if not LEAST <= len(job_ids) <= MOST or len(set(job_ids)) < len(job_ids):
+        asked = quantities.plural(len(job_ids), "job")
+        why = "a job is named twice" if len(set(job_ids)) < len(job_ids) else f"this names {asked}"
         raise InvalidInputError(
-            f"{len(job_ids)} jobs are asked for: {LEAST} to {MOST} different ones can be compared",
+            f"{LEAST} to {MOST} different jobs can be compared, and {why}",
             code="bad-comparison",
             jobs=list(job_ids[: MOST + 1]),
         )

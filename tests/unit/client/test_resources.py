@@ -135,9 +135,21 @@ def test_waiting_for_a_model(server: Any, client: Client, make_reply: Any) -> No
     assert failed.value.code == "unsupported-operator"
     assert failed.value.fields == {"model_id": "mdl_1", "node": "n"}
 
+    proposal = {"shapes": {"x": [1, 3]}, "values": {"sr": 16000}}
+    open_input = {**error, "fields": {"proposal": proposal, "options": "--shape x=1,3 --value sr=16000"}}
+    server.replies = [make_reply(body={**MODEL, "state": "failed", "error": open_input})]
+    with pytest.raises(ModelFailedError) as failed:
+        client.models.wait("mdl_1")
+    assert failed.value.__notes__ == ["In Python: shapes={'x': (1, 3)}, values={'sr': 16000}"]
+
     server.replies = [importing]
     with pytest.raises(WaitTimeoutError):
         client.models.wait("mdl_1", timeout_sec=0.0, poll_sec=0.001)
+
+
+def test_a_mistyped_term_is_named(client: Client, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'minuts'"):
+        client.tune(tmp_path / "net.onnx", minuts=1)  # type: ignore[call-arg]
 
 
 def test_the_whole_way(server: Any, client: Client, make_reply: Any, tmp_path: Path) -> None:

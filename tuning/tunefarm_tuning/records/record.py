@@ -120,6 +120,8 @@ class TuningRecord:
         """
         try:
             data = json.loads(line)
+            if not isinstance(data, dict):
+                raise InvalidRecordError("not a tuning record: no JSON object")
             if data["version"] != SCHEMA_VERSION:
                 raise InvalidRecordError(
                     f"record has schema version {data['version']!r}; this tunefarm reads version {SCHEMA_VERSION}"
@@ -149,7 +151,11 @@ class TuningRecord:
             )
         except InvalidRecordError:
             raise
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        except KeyError as error:
+            raise InvalidRecordError(f"not a tuning record: it has no {error}") from error
+        except json.JSONDecodeError as error:
+            raise InvalidRecordError(f"not a tuning record: no JSON ({error})") from error
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise InvalidRecordError(f"not a tuning record ({type(error).__name__}: {error})") from error
 
 

@@ -30,7 +30,8 @@ class Budget:
         limits = self.to_json()
         if all(value is None for value in limits.values()):
             raise InvalidInputError(
-                f"the budget is empty: set at least one of {', '.join(limits)}", code="invalid-budget"
+                f"the budget is empty: set at least one of {', '.join(field.name for field in fields(self))}",
+                code="invalid-budget",
             )
         for name, value in limits.items():
             if value is not None and not value > 0:

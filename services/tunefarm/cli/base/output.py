@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -15,6 +16,7 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tunefarm.cli.base.references import is_whole_id
+from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 
@@ -29,6 +31,8 @@ T = TypeVar("T", bound="Answer")
 _WIDTH_WITHOUT_TERMINAL = 200
 _ROOM = 13
 """Terminal columns for each column of a table with which whole ids leave room for the others."""
+_UNBOUNDED = 10_000
+"""Terminal columns that no table fills."""
 _LAST = 6
 """Characters of an id that a narrow table shows, as pages do; commands take them."""
 _ID = re.compile(r"[a-z]{3}_[0-9a-z]{26}")
@@ -86,7 +90,12 @@ class Output:
             self.text(text)
 
     def items(
-        self, items: Iterable[T], columns: Mapping[str, Callable[[T], object]], *, json_lines: bool = False
+        self,
+        items: Iterable[T],
+        columns: Mapping[str, Callable[[T], object]],
+        *,
+        json_lines: bool = False,
+        optional: Sequence[str] = (),
     ) -> None:
         """Print answers of the server: a table with a row for each, or JSON as the server sent it.
 
@@ -94,9 +103,11 @@ class Output:
             items: Answers.
             columns: The table's columns, and each one's cell of an item.
             json_lines: Print JSON as a line for each item in place of one array.
+            optional: Columns that a narrow terminal does without, the first of them first.
         """
         if not self.json:
-            self.table(tuple(columns), ([cell(item) for cell in columns.values()] for item in items))
+            rows = [[cell(item) for cell in columns.values()] for item in items]
+            self.table(tuple(columns), rows, optional=optional)
         elif json_lines:
             for item in items:
                 self.data(item.raw)
@@ -104,17 +115,68 @@ class Output:
             self.data([item.raw for item in items])
 
     def table(
-        self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[object]],
+        *,
+        title: str | None = None,
+        optional: Sequence[str] = (),
     ) -> None:
         """Print a table. A column whose name begins with ``>`` is aligned to the right.
 
         Cells are shown as they are: no markup, no control characters. In a terminal that is too narrow, ids are their last
         characters, if commands take these: an id in three lines cannot be copied, and leaves no room for the others.
+        With `optional`, such a terminal also does without columns: empty ones, then those of `optional`, the first of them
+        first, until the others fit. A line names those that had something to show.
         """
         whole_ids = self.stdout.width >= _ROOM * len(columns)
-        if not whole_ids:
-            rows = [[_short_id(cell) for cell in row] for row in rows]
-        self.stdout.print(make_table(columns, rows, title=title, whole_ids=whole_ids))
+        cells = [list(row) if whole_ids else [_short_id(cell) for cell in row] for row in rows]
+        left_out: list[str] = []
+        if optional:
+            columns, cells, left_out = _narrowed(self.stdout, columns, cells, optional, whole_ids=whole_ids)
+        self.stdout.print(make_table(columns, cells, title=title, whole_ids=whole_ids))
+        if left_out:
+            self.note(f"not shown in a terminal this narrow: {', '.join(left_out)}; --json has all")
+
+
+def _narrowed(
+    console: Console,
+    columns: Sequence[str],
+    rows: list[list[object]],
+    optional: Sequence[str],
+    *,
+    whole_ids: bool,
+) -> tuple[list[str], list[list[object]], list[str]]:
+    """Return those columns of a table that fit into the console, their cells, and the names of columns left out with content."""
+
+    def is_empty(column: str) -> bool:
+        position = columns.index(column)
+        return all(row[position] in ("", quantities.NONE) for row in rows)
+
+    def shown(names: Sequence[str]) -> tuple[list[str], list[list[object]]]:
+        positions = [columns.index(name) for name in names]
+        cells = [[row[position] for position in positions] for row in rows]
+        return [_folded(name, [row[i] for row in cells]) for i, name in enumerate(names)], cells
+
+    kept, left_out = list(columns), []
+    for column in sorted((name for name in optional if name in columns), key=is_empty, reverse=True):
+        headers, cells = shown(kept)
+        table = make_table(headers, cells, whole_ids=whole_ids)
+        if (
+            console.measure(table, options=console.options.update(max_width=_UNBOUNDED)).maximum
+            <= console.width
+        ):
+            break
+        kept.remove(column)
+        if not is_empty(column):
+            left_out.append(column.lstrip(">"))
+    return *shown(kept), left_out
+
+
+def _folded(header: str, cells: Sequence[object]) -> str:
+    """Return a column's header with line breaks where it would be wider than the column's cells."""
+    width = max([*(len(str(cell)) for cell in cells), *map(len, header.split())], default=0)
+    return "\n".join(textwrap.wrap(header, width)) if header else header
 
 
 def _short_id(cell: object) -> object:

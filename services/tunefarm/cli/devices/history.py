@@ -112,6 +112,8 @@ class DeviceHistory:
             ("state since", quantities.local_time(device.state_since)),
             ("at work", self._lease()),
             ("last seen", quantities.local_time(device.last_seen_at)),
+            ("sandbox", device.sandbox),
+            ("credential", self._credential()),
             *_peak(device.peak),
             ("versions", ", ".join(f"{name} {version}" for name, version in versions)),
             (f"use, {span}", self._use()),
@@ -130,6 +132,10 @@ class DeviceHistory:
             f"{work}, since {quantities.local_time(device.leased_at)}, valid until "
             f"{quantities.local_time(device.lease_until)}"
         )
+
+    def _credential(self) -> str:
+        until = self.device.credential_until
+        return "" if until is None else f"valid until {quantities.local_time(until)}"
 
     def _use(self) -> str:
         span_sec = sum(interval.sec for interval in self.intervals) or 1.0

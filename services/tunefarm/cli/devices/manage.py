@@ -70,30 +70,35 @@ def list_devices(
     ] = None,
     state: Annotated[str | None, typer.Option("--state", help="Only devices in this state.")] = None,
 ) -> None:
-    """List the devices, oldest first.
+    """List the devices, oldest first, and below them the reasons of states.
 
-    Peak: float32 operations per second on all cores. Memory: bandwidth on all cores.
+    Peak: float32 operations per second on all cores. Memory: bandwidth on all cores. In a narrow terminal, `tunefarm device show`
+    has what is left out.
     """
     with server.connect() as client:
         devices = client.devices.list(device_key=device_key, state=state)
     out.items(
         devices,
         {
-            "device": lambda device: device.id,
             "name": lambda device: device.name,
             "pool": lambda device: device.device_key,
-            "model": lambda device: device.device_model,
             "state": lambda device: device.state,
             ">calibration": lambda device: quantities.latency(device.calibration_sec),
             ">peak": lambda device: quantities.rate(_float32(device), "FLOP/s"),
             ">memory": lambda device: quantities.rate(_memory(device), "B/s"),
             ">temperature": lambda device: quantities.temperature(device.temperature_celsius),
+            "last seen": lambda device: quantities.local_time(device.last_seen_at),
+            "model": lambda device: device.device_model,
             "sandbox": lambda device: device.sandbox.partition(" (")[0],
             "credential until": lambda device: quantities.local_time(device.credential_until),
-            "last seen": lambda device: quantities.local_time(device.last_seen_at),
-            "reason": lambda device: device.reason,
+            "device": lambda device: device.id,
         },
+        optional=("credential until", "sandbox", "model", "device", ">temperature", ">calibration"),
     )
+    if not out.json:
+        for device in devices:
+            if device.reason:
+                out.text(f"{device.name}  {device.state}: {device.reason}")
 
 
 @command(app, "drain")

@@ -119,6 +119,7 @@ def list_jobs(
             "tags": lambda job: ", ".join(job.tags),
             "created": lambda job: quantities.local_time(job.created_at),
         },
+        optional=("tags", ">failed", "pool", "target", ">over untuned"),
     )
 
 

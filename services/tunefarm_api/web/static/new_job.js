@@ -1,6 +1,7 @@
 // Estimates the trials or the time of a budget, from the pace of the pool's last jobs.
 const count = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 2 });
-const time = (minutes) => minutes < 90 ? `${count.format(Math.max(minutes, 0.1))} minutes` : `${count.format(minutes / 60)} hours`;
+const time = (minutes) => minutes < 90 ? amount(Math.max(minutes, 0.1), "minute") : amount(minutes / 60, "hour");
+const amount = (value, unit) => `${count.format(value)} ${unit}${count.format(value) === "1" ? "" : "s"}`;
 
 function estimate() {
   const form = document.getElementById("new-job");

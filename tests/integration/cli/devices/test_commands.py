@@ -43,6 +43,34 @@ def test_devices_are_listed_by_pool_and_state(run: Any, farm: Any) -> None:
     assert "'quarantined'" in run("device", "list", "--state", "broken", code=2).stderr
 
 
+def test_the_list_fits_a_hundred_columns(run: Any, farm: Any) -> None:
+    with farm.services.uow.read() as repos:
+        device = repos.devices.find("node-1")
+    noted_peak(farm.services, device, flops_per_sec=136e9, bytes_per_sec=12.5e9)
+    reason = "the fan is broken, the new one comes on Monday, and until then it is of no use to anybody"
+    run("device", "drain", "node-1", "--reason", reason)
+    listed = run("device", "list", "--state", "draining", COLUMNS="100")
+    lines = [line for line in listed.stdout.splitlines() if line.strip()]
+    assert len(lines) == 4, "header, rule, a line for the device, and its reason"
+    assert all(len(line) <= 100 for line in lines[:3])
+    for text in ("node-1", device.device_key, "draining", "272 GFLOP/s", "25.0 GB/s"):
+        assert text in lines[2]
+    assert lines[3] == f"node-1  draining: drained by a person: {reason}"
+    narrow = run("device", "list", "--state", "draining", COLUMNS="80").stderr
+    assert "not shown in a terminal this narrow: " in narrow
+    shown = run("device", "show", "node-1").stdout
+    assert device.id in shown
+    assert device.device_model in shown
+
+
+def test_the_sandbox_is_shown(run: Any, farm: Any) -> None:
+    with farm.services.uow.read() as repos:
+        device = repos.devices.find("node-1")
+    heartbeat(farm.services, device.id, info={"agent": {"sandbox": "whole (required): Landlock 7"}})
+    assert "sandbox:       whole (required): Landlock 7" in run("device", "show", "node-1").stdout
+    assert "whole" in run("device", "list").stdout
+
+
 def test_peaks_are_listed(run: Any, farm: Any) -> None:
     assert "FLOP/s" not in run("device", "list").output
     with farm.services.uow.read() as repos:

@@ -139,7 +139,7 @@ def test_a_limit_that_is_no_share_is_refused(
 
 
 def test_samples_are_needed_and_must_fit(model: Model, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="--inputs") as caught:
+    with pytest.raises(InvalidInputError, match="needs samples") as caught:
         quantise_model(model, [], tmp_path / "q.onnx")
     assert caught.value.code == "samples-needed"
     np.savez(tmp_path / "other.npz", x=np.zeros((1, 8, 12, 11), np.float32))

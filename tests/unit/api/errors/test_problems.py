@@ -42,6 +42,37 @@ def test_validation_names_the_field_and_echoes_nothing(client: TestClient, probl
     assert lost["detail"].startswith("state must be 'queued', 'extracting', ")
 
 
+@pytest.mark.parametrize(
+    ("path", "detail"),
+    [
+        ("/v1/jobs?stat=failed", "the parameter stat is not known here: did you mean state?"),
+        ("/v1/models/x?limit=3", "the parameter limit is not known here: there are none"),
+        (
+            "/v1/audit/check?seq=1&hash=ab",
+            "the parameter seq is not known here: there are head; the parameter hash is not known here",
+        ),
+    ],
+)
+def test_an_unknown_parameter_is_refused(client: TestClient, problem: Any, path: str, detail: str) -> None:
+    document = problem(client.get(path), 422, "invalid-request")
+    assert document["detail"].startswith(detail)
+    assert document["errors"][0]["where"] == f"query.{path.partition('?')[2].partition('=')[0]}"
+
+
+def test_a_model_is_not_uploaded_with_an_unknown_parameter(client: TestClient, problem: Any) -> None:
+    headers = {"Content-Type": "application/octet-stream"}
+    answer = client.post("/v1/models?shapes=x%3D1,3", content=b"\x08\x0a" + bytes(9), headers=headers)
+    assert "did you mean shape?" in problem(answer, 422, "invalid-request")["detail"]
+    assert client.get("/v1/models").json()["items"] == []
+
+
+def test_a_body_that_is_no_json_says_so(client: TestClient, problem: Any) -> None:
+    answer = client.post("/v1/jobs", content=b"{not json", headers={"Content-Type": "application/json"})
+    document = problem(answer, 422, "invalid-request")
+    assert document["detail"] == "this is not JSON, from character 1 on"
+    assert document["errors"] == [{"where": "body", "message": document["detail"]}]
+
+
 def test_a_body_over_the_limit(client: TestClient, problem: Any) -> None:
     headers = {"Content-Type": "application/json"}
     big = b'{"model_id": "' + b"x" * (2 << 20) + b'"}'

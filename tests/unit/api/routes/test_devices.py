@@ -79,7 +79,7 @@ def test_people_order_devices(client: TestClient, device: dict[str, Any], proble
         ordered: dict[str, Any] = answer.json()
         return ordered
 
-    problem(client.post(f"{path}/release", json={}), 409, "device-state")
+    problem(client.post(f"{path}/release"), 409, "device-state")
     drained = order("drain", reason="a new fan\x1b")
     assert (drained["state"], drained["reason"]) == ("draining", "drained by a person: a new fan\\x1b")
     assert client.post(f"{path}/heartbeat", json={}).json()["state"] == "draining"

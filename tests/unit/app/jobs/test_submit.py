@@ -73,6 +73,7 @@ def test_a_model_that_failed_says_why(farm) -> None:
         ({"device_key": "poll"}, "unknown-device-key", "did you mean pool"),
         ({"device_key": "zzzzzz"}, "unknown-device-key", "there are pool"),
         ({"tuner": "xgbost"}, "unknown-tuner", "did you mean xgb"),
+        ({"tuner": "magic"}, "unknown-tuner", "there are xgb, ga, random, grid, evolutionary"),
         (
             {"precision": "fp16"},
             "unknown-precision",

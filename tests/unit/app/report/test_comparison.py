@@ -62,10 +62,11 @@ def test_two_to_six_can_be_compared(farm, count: int) -> None:
     with pytest.raises(InvalidInputError) as caught:
         compare(farm, *(f"job_{number}" for number in range(count)))
     assert caught.value.code == "bad-comparison"
+    assert caught.value.message.endswith(f"this names {count} job{'' if count == 1 else 's'}")
 
 
 def test_unknown_and_repeated_jobs_are_refused(farm, jobs: list[str]) -> None:
-    with pytest.raises(InvalidInputError):
+    with pytest.raises(InvalidInputError, match="a job is named twice"):
         compare(farm, jobs[0], jobs[0])
     with pytest.raises(NotFoundError):
         compare(farm, jobs[0], "job_none")

@@ -37,3 +37,39 @@ def test_an_id_of_which_commands_take_no_part_is_shown_whole(
     out = capsys.readouterr().out
     assert "…" not in out
     assert out.count("0") == 26
+
+
+@pytest.mark.parametrize(
+    ("width", "shown", "named"),
+    [
+        (100, ["name", "note", "pool", "state", "tags"], ""),
+        (30, ["name", "note", "pool", "state"], ""),
+        (22, ["name", "pool", "state"], "note"),
+        (5, ["name", "state"], "note, pool"),
+    ],
+)
+def test_a_narrow_terminal_does_without_columns(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    width: int,
+    shown: list[str],
+    named: str,
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    columns = ("name", ">note", "pool", "state", "tags")
+    Output().table(columns, [("n", "x", "p", "on", "")], optional=("absent", ">note", "pool", "tags"))
+    printed = capsys.readouterr()
+    if width > 5:
+        assert sorted(printed.out.split("─")[0].split()) == shown
+    assert (f"not shown in a terminal this narrow: {named}; --json has all" in printed.err) == bool(named)
+
+
+def test_a_header_takes_no_more_room_than_its_column(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "24")
+    Output().table(("name", "over the fastest", "spare"), [("n", "1.21×", "x")], optional=("spare",))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["over"]
+    assert lines[2].split() == ["the"]
+    assert lines[3].split() == ["name", "fastest", "spare"]

@@ -26,7 +26,7 @@ def test_a_budget_survives_json(
         "min_gain_per_min": min_gain,
     }
     if all(limit is None for limit in limits.values()):
-        with pytest.raises(InvalidInputError, match="empty"):
+        with pytest.raises(InvalidInputError, match="empty: set at least one of trials, wall_sec"):
             Budget(**limits)  # type: ignore[arg-type]
     else:
         budget = Budget(**limits)  # type: ignore[arg-type]

@@ -207,7 +207,7 @@ def _learn_names(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[s
     for position, (dim, size) in enumerate(zip(dims, shape, strict=True)):
         if dim.dim_value > 0 and dim.dim_value != size:
             raise InvalidModelError(
-                f"the shape {text} given for input '{name}' makes dimension {position} {size}, but the model "
+                f"the shape {text} given for input '{name}' sets dimension {position} to {size}, but the model "
                 f"fixes it to {dim.dim_value}: {_dims_text(dims)}",
                 code="bad-shape",
                 input=name,
