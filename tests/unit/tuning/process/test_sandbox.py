@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -305,10 +307,50 @@ def test_which_sockets_a_child_opens(*, has_gpu: bool, sockets: seccomp.Sockets)
 def test_a_session_on_a_gpu_and_its_children_name_their_threads_and_change_no_settings() -> None:
     """Without that, CUDA 13's driver does not start ("OS call failed"). Seen on an H200, as root."""
     with ChildProcess("gpu_handlers", access=None, env=ENV) as free:
-        done = free.call("name_threads", {"gpu": True}, timeout_sec=LONG_SEC)
+        done = free.call("name_threads", {"gpu": True, "more": []}, timeout_sec=LONG_SEC)
     assert done == ["itself", "a child", "a child with a sandbox of its own"]
     with ChildProcess("gpu_handlers", access=None, env=ENV) as free:
-        assert free.call("name_threads", {"gpu": False}, timeout_sec=LONG_SEC) == []
+        assert free.call("name_threads", {"gpu": False, "more": []}, timeout_sec=LONG_SEC) == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to mount")
+def test_a_session_on_a_gpu_changes_no_settings_by_other_mounts_of_them(tmp_path: Path) -> None:
+    other = tmp_path / "an other root"
+    other.mkdir()
+    script = f"""
+mount --bind /proc '{other}' && mount -t tmpfs none /proc/fs && echo > /proc/fs/setting || exit 9
+exec "$@"
+"""
+    entered = subprocess.run(
+        [
+            "unshare",
+            "-m",
+            "sh",
+            "-c",
+            script,
+            "sh",
+            sys.executable,
+            "-c",
+            _TRY_MOUNTS,
+            str(HANDLERS),
+            str(other),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if entered.returncode == 9:
+        pytest.skip("needs the right to mount")
+    assert entered.stdout.split() == ["[]"]
+
+
+_TRY_MOUNTS = """
+import sys; sys.path.insert(0, sys.argv[1])
+import gpu_handlers
+settings = [sys.argv[2] + "/sys/kernel/core_pattern", "/proc/fs/setting"]
+done = gpu_handlers.name_threads({"gpu": True, "more": settings})
+print([path for path in done if path.startswith("/")])
+"""
 
 
 def test_the_usual_devices_of_a_gpu_are_named_where_nothing_can_be_listed(

@@ -27,7 +27,12 @@ def name_threads(params: dict[str, Any]) -> list[str]:
         command = [sys.executable, "-c", before + _NAME_A_THREAD]
         if subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode == 0:
             done.append(who)
-    settings = ("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname", "/proc/sysrq-trigger")
+    settings = (
+        "/proc/sys/kernel/core_pattern",
+        "/proc/sys/kernel/hostname",
+        "/proc/sysrq-trigger",
+        *params["more"],
+    )
     return [*done, *filter(_may_write, settings)]
 
 
