@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import threading
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,6 +113,10 @@ def load(
     return TunedModel(Path(path), threads=threads, check_versions=check_versions, verify_key=key)
 
 
+_GPU_TURNS = threading.RLock()
+"""A first call captures CUDA graphs. Meanwhile CUDA allows no other thread of the process to take memory or to copy."""
+
+
 class TunedModel:
     """A loaded model.
 
@@ -157,6 +163,8 @@ class TunedModel:
                 unpack_library(archive, self.manifest, library)
                 self._threads = KernelThreads(self.threads)
                 self._library, self._device = _open(library, self.manifest)
+        on_gpu = self.manifest["target"]["kind"] == "cuda"
+        self._turns: AbstractContextManager[Any] = _GPU_TURNS if on_gpu else nullcontext()
         self._names = [spec["name"] for spec in self.inputs]
         self._name_set = set(self._names)
         self.shape_table = ShapeTable(self.manifest)
@@ -256,9 +264,10 @@ class TunedModel:
             raise ValueError("the number of samples and of inferences in each must be at least 1")
         arrays = self._in_order(inputs if inputs is not None else self._ones())
         entry, padded, _ = self._entry_for(arrays)
-        machine = entry.make_machine()
-        tensors = [take(array) for take, array in zip(machine.takers, padded, strict=True)]
-        return list(self._invoke(lambda: machine.time(tensors, repeat, number), ()))
+        with self._turns:
+            machine = entry.make_machine()
+            tensors = [take(array) for take, array in zip(machine.takers, padded, strict=True)]
+            return list(self._invoke(lambda: machine.time(tensors, repeat, number), ()))
 
     def _run(self, arrays: Sequence[Any]) -> dict[str, NDArray[Any]]:
         if self.shape_table.is_single:
@@ -288,12 +297,13 @@ class TunedModel:
         return Entry(item, self._library, self._device)
 
     def _run_on(self, entry: Entry, arrays: Sequence[Any]) -> dict[str, NDArray[Any]]:
-        machine = entry.take_machine()
-        try:
-            tensors = [take(array) for take, array in zip(machine.takers, arrays, strict=True)]
-            outputs = entry.outputs.take(self._invoke(machine.function, tensors), tensors)
-        finally:
-            entry.idle.append(machine)
+        with self._turns:
+            machine = entry.take_machine()
+            try:
+                tensors = [take(array) for take, array in zip(machine.takers, arrays, strict=True)]
+                outputs = entry.outputs.take(self._invoke(machine.function, tensors), tensors)
+            finally:
+                entry.idle.append(machine)
         if outputs is None:
             raise ArtifactError(
                 f"{LIBRARY} does not have the {len(self.outputs)} outputs of the manifest",

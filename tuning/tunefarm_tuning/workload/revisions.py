@@ -9,16 +9,16 @@ from __future__ import annotations
 from functools import cache
 from importlib import metadata
 
-IMPORTER = 6
+IMPORTER = 7
 """Which models can be imported. A model that an earlier revision refused may be uploaded again."""
 
 GRAPH_PASSES = 19
 """Which kernels a model has. The compiler asks for records of other tasks than those that earlier passes extracted."""
 
-SPACES = 4
+SPACES = 5
 """Which configs a workload has. Configs of an earlier space may no longer apply."""
 
-KERNEL_CODE = 10
+KERNEL_CODE = 11
 """Which machine code a workload has under a config or a default schedule, and how kernels are checked. What earlier compiles found
 out about kernels (`records.findings`) no longer holds."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 from tvm.ir.instrument import pass_instrument
+from tvm.s_tir import SBlock
 from tvm.s_tir.analysis import detect_buffer_access_lca
 
 from tunefarm_tuning.target.gpu_launch import Launch
@@ -44,15 +45,29 @@ def workspaces_of(func: tirx.PrimFunc) -> list[str]:
 
     The code that launches them takes these from a pool of its thread, each time that it runs.
     """
-    root = func.body.block
-    # A single loop is a kernel; of several, each is one.
-    outside = [root, func.body, *([root.body] if isinstance(root.body, tirx.SeqStmt) else [])]
+    # A statement keeps its address as long as the kernel lives.
+    inside = {node.__chandle__() for launch in walk(func.body) if _is_launch(launch) for node in walk(launch)}
     common = detect_buffer_access_lca(func)
-    return [
-        str(buffer.name)
-        for buffer in root.alloc_buffers
-        if (stmt := common.get(buffer)) is None or any(stmt.same_as(other) for other in outside)
-    ]
+    names = []
+    for node in walk(func.body):
+        if node.__chandle__() in inside:
+            continue
+        if isinstance(node, tirx.AllocBuffer):
+            names.append(str(node.buffer.name))
+        elif isinstance(node, SBlock):
+            names += [
+                str(buffer.name)
+                for buffer in node.alloc_buffers
+                if (stmt := common.get(buffer)) is None or stmt.__chandle__() not in inside
+            ]
+    return names
+
+
+def _is_launch(node: Any) -> bool:
+    """Return whether a statement is a loop over blocks or threads of a GPU."""
+    if isinstance(node, tirx.For):
+        return node.thread_binding is not None
+    return isinstance(node, tirx.AttrStmt) and node.attr_key == "thread_extent"
 
 
 def launches_in(lowered: tvm.IRModule) -> list[Launch]:

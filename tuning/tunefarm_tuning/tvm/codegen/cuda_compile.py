@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from tunefarm_tuning.target.toolchain import check_can_build
 
 _TIMEOUT_SEC = 600.0  # a builder's own limit is shorter, and ends the compiler with its child process
 _END_SEC = 5.0
-_MOST_KEPT = 512  # a kernel's machine code has some ten kilobytes
+_MOST_KEPT = 512
+_ELF = b"\x7fELF"
 _FEW_KERNELS = 8
 
 
@@ -38,7 +40,7 @@ def compile_all(sources: Iterable[bytes], target: Target, work_dir: Path) -> Non
     """Compile sources on all cores, so that `compile_cuda` has their machine code at hand. It says what is wrong with those that fail."""
 
     def compile_one(source: bytes) -> None:
-        with contextlib.suppress(InvalidInputError):
+        with contextlib.suppress(InvalidInputError, OSError):
             compile_cuda(source, target, work_dir)
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
@@ -66,8 +68,9 @@ def compile_cuda(source: bytes, target: Target, work_dir: Path) -> MachineCode:
     nvcc = check_can_build(target)
     number = str(target.get("arch")).removeprefix("sm_")
     key = number, hashlib.sha256(source).digest()
-    if (kept := _recent.get(key)) is not None:
-        return kept
+    with _lock:
+        if (kept := _recent.get(key)) is not None:
+            return kept
     with tempfile.TemporaryDirectory(prefix="nvcc-", dir=work_dir) as folder:
         path, output = Path(folder, "kernels.cu"), Path(folder, "kernels.cubin")
         path.write_bytes(source)
@@ -79,15 +82,17 @@ def compile_cuda(source: bytes, target: Target, work_dir: Path) -> MachineCode:
             *("-o", str(output), str(path)),
         ]
         code, text = _run(command, {**os.environ, "TMPDIR": folder})
-        if code != 0 or not output.is_file():
+        if code != 0 or not output.is_file() or not output.read_bytes().startswith(_ELF):
             raise InvalidInputError(f"nvcc: {_reason(text.replace(folder, ''))}", code="cuda-compile-failed")
         result = MachineCode(output.read_bytes(), read_resources(text))
-    while len(_recent) >= _MOST_KEPT:
-        _recent.pop(next(iter(_recent), key), None)
-    _recent[key] = result
+    with _lock:
+        while len(_recent) >= _MOST_KEPT:
+            del _recent[next(iter(_recent))]
+        _recent[key] = result
     return result
 
 
+_lock = threading.Lock()
 _recent: dict[tuple[str, bytes], MachineCode] = {}
 """By architecture and the source's digest, oldest first."""
 _KERNEL = re.compile(r"Compiling entry function '(?P<kernel>[^']+)'")
@@ -127,12 +132,17 @@ def read_resources(text: str) -> tuple[KernelResources, ...]:
     return tuple(kernels)
 
 
+_running: set[int] = set()
+"""Compilers of this process's threads: ending one must not end the others."""
+
+
 def _run(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
     """Return a compiler's exit code and output."""
     adopt_orphans()
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
     ) as process:
+        _running.add(process.pid)
         try:
             output, errors = process.communicate(timeout=_TIMEOUT_SEC)
         except subprocess.TimeoutExpired:
@@ -143,6 +153,8 @@ def _run(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
         except BaseException:
             _end(process)
             raise
+        finally:
+            _running.discard(process.pid)
     return process.returncode, (errors + output).decode("utf-8", "replace")
 
 
@@ -150,7 +162,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     """End ``nvcc`` and the compilers that it runs, which are this process's own once it is gone."""
     process.kill()
     process.wait()
-    end_orphans(within_sec=_END_SEC)
+    _running.discard(process.pid)
+    end_orphans(_running, within_sec=_END_SEC)
 
 
 def _reason(text: str) -> str:

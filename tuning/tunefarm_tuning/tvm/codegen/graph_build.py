@@ -24,12 +24,12 @@ from tunefarm_tuning.tvm.base.relax_graph import entry_names
 from tunefarm_tuning.tvm.base.reshapes import view_reshapes
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import pipeline_name, tvm_target
-from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED
+from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, walk
 from tunefarm_tuning.tvm.codegen.cuda_compile import compile_all
 from tunefarm_tuning.tvm.codegen.device_code import cuda_sources, export
 from tunefarm_tuning.tvm.codegen.kernel_objects import KernelObjects, kernel_objects
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
-from tunefarm_tuning.tvm.default_schedules.gpu import with_gpu_schedules
+from tunefarm_tuning.tvm.default_schedules.gpu import runs_on_the_host, with_gpu_schedules
 from tunefarm_tuning.tvm.default_schedules.schedule import (
     NoDefaultSchedule,
     packed_default_schedule,
@@ -149,11 +149,14 @@ def _build_model(
 def _may_be_graphs(scheduled: tvm.IRModule, target: Target) -> bool:
     """Return whether runs of a network's kernels may become CUDA graphs, which are launched at once.
 
-    A graph keeps the addresses of its first run. Memory between the launches of one kernel comes from a pool of the calling thread, which
-    is gone with it.
+    A graph keeps the addresses of its first run, and repeats only what a GPU does. Memory between the launches of one kernel comes from a
+    pool of the calling thread, which is gone with it. Parts for ONNX Runtime and sorts run on the host.
     """
     return target.kind == "cuda" and not any(
-        workspaces_of(func) for func in scheduled.functions.values() if isinstance(func, tvm.tirx.PrimFunc)
+        workspaces_of(func) or runs_on_the_host(func)
+        if isinstance(func, tvm.tirx.PrimFunc)
+        else any(isinstance(node, relax.ExternFunc) for node in walk(func))
+        for func in scheduled.functions.values()
     )
 
 
@@ -323,7 +326,8 @@ def _compile_for_gpu(
             sources += cuda_sources(_built_for_gpu(scheduled, target, checked=not kernel.packings))
         except Exception as error:  # noqa: BLE001  (`build_kernel` says what is wrong with it)
             raise_if_out_of_memory(error)
-    compile_all((source.encode() for source in sources), target, objects.folder)
+    with tempfile.TemporaryDirectory(prefix="nvcc-") as folder:
+        compile_all((source.encode() for source in sources), target, Path(folder))
 
 
 def _built_for_gpu(scheduled: tvm.IRModule, target: Target, *, checked: bool) -> Any:

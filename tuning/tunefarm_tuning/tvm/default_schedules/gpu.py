@@ -54,7 +54,7 @@ def with_gpu_schedules(
     for name, func in module.functions.items():
         if not isinstance(func, tirx.PrimFunc) or IS_SCHEDULED in func.attrs:
             continue
-        if _runs_on_the_host(func) or is_bound(func):  # TVM's own sorts are bound already
+        if runs_on_the_host(func) or is_bound(func):  # TVM's own sorts are bound already
             continue
         if plain:
             result.update_func(name, finished(bind_threads(func.with_attr("global_symbol", "main")), func))
@@ -177,7 +177,7 @@ def _writes(nest: Any) -> bool:
     return any(isinstance(node, tirx.BufferStore) for node in walk(nest))
 
 
-def _runs_on_the_host(func: tirx.PrimFunc) -> bool:
+def runs_on_the_host(func: tirx.PrimFunc) -> bool:
     """Return whether a kernel calls a library or is marked for the host."""
     if func.attrs and func.attrs.get("tirx.is_host_func"):
         return True

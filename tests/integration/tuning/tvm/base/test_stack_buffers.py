@@ -15,6 +15,7 @@ from tunefarm_tuning.target.parse import detect_host_target, parse_target
 from tunefarm_tuning.tvm.base.launches import workspaces_of
 from tunefarm_tuning.tvm.base.stack_buffers import with_buffers_on_stack
 from tunefarm_tuning.tvm.base.target import tvm_target
+from tunefarm_tuning.tvm.base.tir import schedule_of
 from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule
 
 AVX512 = parse_target("llvm -mcpu=cascadelake")
@@ -71,6 +72,9 @@ def test_memory_between_the_kernels_of_a_gpu_is_not_on_this_machines_stack() -> 
                     y[i] = sums[63 - i]
 
     assert workspaces_of(scaled) == ["sums"]
+    inlined = schedule_of(scaled)
+    inlined.compute_inline(inlined.get_sblock("sums"))
+    assert workspaces_of(inlined.mod["main"]) == []
     built_ = built(scaled.with_attr("global_symbol", "main"), parse_target("cuda/sm_90"))
     code = str(built_.inspect_source("ll"))
     assert "AllocWorkspace" in code

@@ -45,6 +45,26 @@ def test_runs_of_kernels_are_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert calls_of(network(), GPU, tmp_path / "net.so", monkeypatch).count(_CAPTURE) > 0
 
 
+def test_what_runs_on_the_host_forbids_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part for ONNX Runtime, say: a graph would repeat the kernels around it, and leave it out."""
+    from tvm import relax
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((64, 64), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit(relax.op.exp(builder.emit(relax.op.nn.relu(x))))
+            y = builder.emit(
+                relax.op.call_pure_packed("a.library", y, ty_args=[relax.TensorType((64, 64), "float32")])
+            )
+            result = builder.emit_output(relax.op.tanh(builder.emit(relax.op.sin(y))))
+        builder.emit_func_output(result)
+    module = relax.transform.LegalizeOps()(builder.finalize())
+    text = calls_of(module, GPU, tmp_path / "net.so", monkeypatch)
+    assert "a.library" in text
+    assert _CAPTURE not in text
+
+
 def test_memory_between_the_launches_of_a_kernel_forbids_graphs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

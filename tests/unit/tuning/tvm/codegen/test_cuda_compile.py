@@ -46,21 +46,22 @@ echo x >> {log}; while [ $# -gt 1 ]; do [ "$1" = -o ] && cp "$last" "$2"; shift;
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setattr(cuda_compile, "_recent", {})
     target = parse_target("cuda/sm_90")
-    compile_all([b"first", b"second", b"bad", b"first"], target, tmp_path)
+    first, second, third = b"\x7fELF1", b"\x7fELF2", b"\x7fELF3"
+    compile_all([first, second, b"bad", first], target, tmp_path)
     assert log.read_text().count("x") == 2
-    assert [compile_cuda(source, target, tmp_path).data for source in (b"first", b"second")] == [
-        b"first",
-        b"second",
-    ]
+    assert [compile_cuda(source, target, tmp_path).data for source in (first, second)] == [first, second]
     assert log.read_text().count("x") == 2
     with pytest.raises(InvalidInputError, match="it is bad"):
         compile_cuda(b"bad", target, tmp_path)
-    compile_cuda(b"first", parse_target("cuda/sm_80"), tmp_path)
+    compile_cuda(first, parse_target("cuda/sm_80"), tmp_path)
     assert log.read_text().count("x") == 3
     monkeypatch.setattr(cuda_compile, "_MOST_KEPT", 1)
-    for source in (b"third", b"first"):
+    for source in (third, first):
         compile_cuda(source, target, tmp_path)
     assert log.read_text().count("x") == 5, "only the last one is kept"
+    with pytest.raises(InvalidInputError) as caught:
+        compile_cuda(b"cut off", target, tmp_path)
+    assert caught.value.code == "cuda-compile-failed"
 
 
 PTXAS = """
