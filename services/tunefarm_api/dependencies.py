@@ -55,7 +55,7 @@ def _parameters(route: APIRoute) -> tuple[str, ...]:
     )
 
 
-async def _refuse_unknown_parameters(request: Request) -> None:
+async def refuse_unknown_parameters(request: Request) -> None:
     """Refuse query parameters that the route does not have: a mistyped filter would return everything.
 
     Raises:
@@ -102,7 +102,7 @@ def operation(
         answers: Its answers that are no problems, by status, where OpenAPI cannot tell them from the function.
     """
     return {
-        "dependencies": [needs(scope), Depends(_refuse_unknown_parameters)],
+        "dependencies": [needs(scope), Depends(refuse_unknown_parameters)],
         "summary": summary,
         "responses": {**dict(answers or {}), **problems(*statuses)},
     }

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 
 from tunefarm_api.auth import needs
-from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.dependencies import ServicesDep, refuse_unknown_parameters
 from tunefarm_api.errors.problems import problems
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.device_history import (
@@ -22,7 +22,10 @@ from tunefarm_api.schemas.device_history import (
 from tunefarm_app.devices.history import Span, intervals_of
 
 router = APIRouter(
-    prefix="/v1/devices/{device_id}", tags=["devices"], dependencies=[needs("read")], responses=problems(404)
+    prefix="/v1/devices/{device_id}",
+    tags=["devices"],
+    dependencies=[needs("read"), Depends(refuse_unknown_parameters)],
+    responses=problems(404),
 )
 
 

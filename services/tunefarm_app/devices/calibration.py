@@ -41,6 +41,7 @@ NO_LINKER = "no worker that looked can link for it: "
 """Begins the reason of a device that cannot be calibrated since the workers lack a linker; the package to install follows."""
 
 _TRIES = 3
+_LOST, _MOST_LOSSES = "lost in its calibration: ", 3
 _PAUSE_SEC = 0.5
 """A device that seems to drift is measured again: a disturbance may have ended."""
 
@@ -88,6 +89,8 @@ def calibrate_device(device_id: str, fence: int, services: Services) -> Device |
         if hold.cancellation.cancelled:  # it failed because its child was closed
             return _note(services, lease, None, "", None, next_sec=0.0)
         event, reason = _blame(lease, error)
+        if event is DeviceEvent.SILENT and _was_lost_before(services, device_id):
+            event = DeviceEvent.FAIL
         result = NewCalibration(outcome=CalibrationOutcome.BROKEN, reason=reason)
     else:
         result = calibration_result(run, reference, event, reason)
@@ -96,6 +99,13 @@ def calibrate_device(device_id: str, fence: int, services: Services) -> Device |
     settings = services.settings
     next_sec = settings.calibrate_retry_sec if calibration is None else settings.calibrate_every_sec
     return _note(services, lease, event, reason, calibration, result=result, next_sec=next_sec)
+
+
+def _was_lost_before(services: Services, device_id: str) -> bool:
+    """Return whether a device was lost in each of its last calibrations: then these may be what brings it down."""
+    with services.uow.read() as repos:
+        last = repos.device_history.calibrations(device_id, limit=_MOST_LOSSES).items
+    return len(last) == _MOST_LOSSES and all(each.reason.startswith(_LOST) for each in last)
 
 
 def _blame(lease: DeviceLease, error: Exception) -> tuple[DeviceEvent | None, str]:
@@ -108,7 +118,7 @@ def _blame(lease: DeviceLease, error: Exception) -> tuple[DeviceEvent | None, st
         return None, f"busy: {error.message}"
     if isinstance(error, DeviceLostError) and error.fields.get("away"):
         # Nothing is known to be wrong with it. Its agent's next heartbeat has it calibrated anew.
-        return DeviceEvent.SILENT, f"lost in its calibration: {error.message}"
+        return DeviceEvent.SILENT, f"{_LOST}{error.message}"
     if isinstance(error, DeviceLostError):
         return DeviceEvent.FAIL, f"the calibration failed: {error.message}"
     # Not the device's fault.

@@ -132,7 +132,11 @@ def checked_addresses(
         if not _is_allowed(address, allow_private=allow_private):
             # Which one is not told: names of the farm's own network are not for whoever may register a webhook.
             log.info("webhook address refused", host=clean(receiver.host), address=clean(address))
-            why = _NEVER if allow_private else "that is not public, as TUNEFARM_WEBHOOK_ALLOW_PRIVATE allows"
+            why = (
+                _NEVER
+                if allow_private
+                else "that is not public (TUNEFARM_WEBHOOK_ALLOW_PRIVATE=true allows it)"
+            )
             raise _bad_address(f"the host {clean(receiver.host)} has an address {why}")
     return addresses
 

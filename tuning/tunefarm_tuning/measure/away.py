@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import DeviceLostError
 from tunefarm_tuning.measure.device import RemoteDevice
@@ -30,3 +32,14 @@ def lost_or_failed(
     if problem is None:
         return error
     return DeviceLostError(f"{error.message} (after that: {problem})", away=True)
+
+
+def raise_as(said: DeviceLostError, error: DeviceLostError) -> NoReturn:
+    """Raise what `lost_or_failed` returned, caused by the error unless it is the error itself.
+
+    Raises:
+        DeviceLostError: Always.
+    """
+    if said is error:
+        raise error
+    raise said from error

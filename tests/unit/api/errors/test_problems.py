@@ -47,6 +47,8 @@ def test_validation_names_the_field_and_echoes_nothing(client: TestClient, probl
     [
         ("/v1/jobs?stat=failed", "the parameter stat is not known here: did you mean state?"),
         ("/v1/models/x?limit=3", "the parameter limit is not known here: there are none"),
+        ("/v1/devices/x/records?limt=3", "the parameter limt is not known here: did you mean limit?"),
+        ("/v1/devices/x/totals?span=day", "the parameter span is not known here: there are none"),
         (
             "/v1/audit/check?seq=1&hash=ab",
             "the parameter seq is not known here: there are head; the parameter hash is not known here",

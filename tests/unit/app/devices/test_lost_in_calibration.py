@@ -55,6 +55,21 @@ def test_it_is_offline_and_calibrated_when_it_is_back(farm: Farm, kernel: Kernel
     assert farm.device(device.id).state is DeviceState.ONLINE
 
 
+def test_one_that_is_lost_in_each_calibration_is_quarantined(farm: Farm, kernel: Kernel) -> None:
+    """It may be the calibration that brings it down, as on a board with a weak power supply."""
+    device = farm.newcomer()
+    kernel.error = AWAY
+    states = []
+    for _ in range(4):
+        farm.calibrate()
+        states.append(farm.device(device.id).state)
+        heartbeat(farm.services, device.id)
+    assert states == [*[DeviceState.OFFLINE] * 3, DeviceState.QUARANTINED]
+    kernel.error = None
+    farm.calibrate()
+    assert farm.device(device.id).state is DeviceState.ONLINE
+
+
 def test_one_in_quarantine_stays_there(farm: Farm, kernel: Kernel) -> None:
     device = farm.newcomer()
     kernel.error = DeviceLostError("its session crashed")
