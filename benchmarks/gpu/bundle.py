@@ -61,8 +61,7 @@ def split(site: Path, folder: Path, part_bytes: int, python: str) -> list[Path]:
     parts = []
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         archive = Path(scratch) / _ARCHIVE
-        with tarfile.open(archive, "w:xz", preset=1) as tar:
-            tar.add(site, "site")
+        _compress(site, archive)
         with archive.open("rb") as whole:
             while data := whole.read(part_bytes):
                 parts.append(folder / f"part-{len(parts):03}")
@@ -70,6 +69,23 @@ def split(site: Path, folder: Path, part_bytes: int, python: str) -> list[Path]:
     digests = {part.name: hashlib.sha256(part.read_bytes()).hexdigest() for part in parts}
     (folder / _PARTS).write_text(json.dumps({"python": python, "parts": digests}, indent=1))
     return parts
+
+
+def _compress(site: Path, archive: Path) -> None:
+    """Write a folder as an archive: with the program ``xz``, which uses all cores and saves a third, if there is one."""
+    if (program := shutil.which("xz")) is None:
+        with tarfile.open(archive, "w:xz", preset=1) as tar:
+            tar.add(site, "site")
+        return
+    with (
+        archive.open("wb") as output,
+        subprocess.Popen([program, "-T0", "-6", "-c"], stdin=subprocess.PIPE, stdout=output) as process,
+    ):
+        assert process.stdin is not None
+        with process.stdin, tarfile.open(fileobj=process.stdin, mode="w|") as tar:
+            tar.add(site, "site")
+    if process.returncode != 0:
+        raise OSError(f"xz ended with code {process.returncode}")
 
 
 def join(folder: Path, environment: Path) -> Path:

@@ -51,10 +51,10 @@ class GpuFarm:
             trials: How many configs to try; None for no limit. One of the two is needed.
 
         Returns:
-            ``tune_sec``, ``wall_sec``, ``trials``, ``failures``, ``artifact`` (a path), ``covered`` and ``tasks`` (kernels),
+            ``job`` (its id), ``tune_sec``, ``wall_sec``, ``trials``, ``failures``, ``artifact`` (a path), ``covered`` and ``tasks`` (kernels),
             ``warnings``, and ``baselines``, what its report has of other runtimes on the GPU, as a person reads it.
         """
-        client = self._open()
+        client = self.client()
         began = time.monotonic()
         uploaded = client.models.upload(network)
         client.models.wait(uploaded.id)
@@ -64,6 +64,7 @@ class GpuFarm:
         files = handle.download(folder)
         report = handle.report()
         return {
+            "job": job.id,
             "tune_sec": seconds,
             "wall_sec": time.monotonic() - began,
             "trials": done.trials,
@@ -77,7 +78,8 @@ class GpuFarm:
             },
         }
 
-    def _open(self) -> Client:
+    def client(self) -> Client:
+        """Return a client of the farm; it starts, and its device joins, if they have not yet."""
         if self._client is not None:
             return self._client
         self._tell("starting a farm with this machine's GPU as its device")
