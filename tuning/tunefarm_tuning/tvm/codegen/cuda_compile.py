@@ -25,6 +25,30 @@ _TIMEOUT_SEC = 600.0  # a builder's own limit is shorter, and ends the compiler 
 _END_SEC = 5.0
 _MOST_KEPT = 512
 _ELF = b"\x7fELF"
+_LANES = b"""
+template <typename Vector, typename Element, typename... Others>
+static __device__ __forceinline__ Vector lanes_of(Element first, Others... others) {
+  static_assert(sizeof(Vector) == sizeof(Element) * (1 + sizeof...(Others)));
+  const Element elements[] = {first, static_cast<Element>(others)...};
+  Vector vector;
+  for (int i = 0; i < 1 + sizeof...(Others); ++i) reinterpret_cast<Element*>(&vector)[i] = elements[i];
+  return vector;
+}
+#define TWO(E) E a, E b
+#define FOUR(E) TWO(E), E c, E d
+#define EIGHT(E) FOUR(E), E e, E f, E g, E h
+template <typename E> static __device__ __forceinline__ longlong4 make_longlong4(EIGHT(E)) { return lanes_of<longlong4>(a, b, c, d, e, f, g, h); }
+template <typename E> static __device__ __forceinline__ ulonglong4 make_ulonglong4(EIGHT(E)) { return lanes_of<ulonglong4>(a, b, c, d, e, f, g, h); }
+template <typename E> static __device__ __forceinline__ uint4 make_uint4(EIGHT(E)) { return lanes_of<uint4>(a, b, c, d, e, f, g, h); }
+template <typename E> static __device__ __forceinline__ uint2 make_uint2(FOUR(E)) { return lanes_of<uint2>(a, b, c, d); }
+template <typename E> static __device__ __forceinline__ uint1 make_uint1(TWO(E)) { return lanes_of<uint1>(a, b); }
+#undef EIGHT
+#undef FOUR
+#undef TWO
+#line 1
+"""
+"""TVM 0.27 keeps eight integers of 32 bits in a ``longlong4``, and two, four or eight elements of 16 bits in a ``uint1``, ``uint2`` or
+``uint4``. It makes these of as many numbers, for which CUDA has no functions."""
 _FEW_KERNELS = 8
 
 
@@ -73,7 +97,7 @@ def compile_cuda(source: bytes, target: Target, work_dir: Path) -> MachineCode:
             return kept
     with tempfile.TemporaryDirectory(prefix="nvcc-", dir=work_dir) as folder:
         path, output = Path(folder, "kernels.cu"), Path(folder, "kernels.cubin")
-        path.write_bytes(source)
+        path.write_bytes(_LANES + source)
         command = [
             str(nvcc),
             *("-cubin", "-O3", "-w", "--expt-relaxed-constexpr", "-Xptxas", "-v"),

@@ -41,7 +41,7 @@ def test_a_source_is_compiled_once_and_those_that_fail_say_so_when_they_are_aske
         tmp_path / "bin",
         architectures=("80", "90"),
         script=f"""for last; do :; done; grep -q bad "$last" && echo 'error: it is bad' && exit 1
-echo x >> {log}; while [ $# -gt 1 ]; do [ "$1" = -o ] && cp "$last" "$2"; shift; done""",
+echo x >> {log}; while [ $# -gt 1 ]; do [ "$1" = -o ] && tail -c 5 "$last" > "$2"; shift; done""",
     )
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setattr(cuda_compile, "_recent", {})
