@@ -119,7 +119,7 @@ def test_an_artifact_so_far_is_of_the_same_network(busy: Farm, engine: Quantisin
 
 
 def test_without_samples_it_is_refused(busy: Farm) -> None:
-    with pytest.raises(InvalidInputError, match="--inputs") as caught:
+    with pytest.raises(InvalidInputError, match="samples, given with the job") as caught:
         busy.submit(busy.ready_model(), precision="int8")
     assert caught.value.code == "samples-needed"
 
