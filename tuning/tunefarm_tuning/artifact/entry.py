@@ -5,8 +5,10 @@ This file is also inside every artifact, for `loader.py` there.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 if __package__:
@@ -98,6 +100,17 @@ class Machine:
             number = max(1, min(10_000, int(0.05 / max(first_sec, 1e-6))))
         timer = self._vm.time_evaluator(self._name, self._device, number=number, repeat=repeat)
         return [float(sample) for sample in timer(*tensors).results]
+
+
+_GPU_TURNS = threading.RLock()
+
+
+def turns_on(kind: str) -> AbstractContextManager[Any]:
+    """Return what a call holds on a device of a kind. Models of a process take turns on a GPU.
+
+    A first call captures CUDA graphs. Meanwhile CUDA allows no other thread of the process to take memory or to copy.
+    """
+    return _GPU_TURNS if kind == "cuda" else nullcontext()
 
 
 def last_line(error: Exception) -> str:

@@ -8,10 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-import threading
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,11 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 if __package__:
-    from tunefarm_tuning.artifact.arrays import (
-        ArtifactInputError,
-        listed,
-        numpy_dtype,
-    )
+    from tunefarm_tuning.artifact.arrays import ArtifactInputError, listed, numpy_dtype
     from tunefarm_tuning.artifact.batches import filled_up, run_in_batches
     from tunefarm_tuning.artifact.container import (
         LIBRARY,
@@ -35,7 +29,7 @@ if __package__:
         unpack_library,
     )
     from tunefarm_tuning.artifact.cuda_runtime import preload_cuda_runtime, why_no_gpu
-    from tunefarm_tuning.artifact.entry import TVM_ERRORS, Entry, last_line
+    from tunefarm_tuning.artifact.entry import TVM_ERRORS, Entry, last_line, turns_on
     from tunefarm_tuning.artifact.machine_check import check_gpu_of, check_machine_of, check_versions_of
     from tunefarm_tuning.artifact.onednn_library import load_libraries
     from tunefarm_tuning.artifact.onnxruntime_parts import OnnxRuntimeParts
@@ -61,7 +55,7 @@ else:  # beside this file, in the zip
         preload_cuda_runtime,
         why_no_gpu,
     )
-    from tunefarm_entry import TVM_ERRORS, Entry, last_line  # type: ignore[import-not-found,no-redef]
+    from tunefarm_entry import TVM_ERRORS, Entry, last_line, turns_on  # type: ignore[import-not-found,no-redef]
     from tunefarm_machine_check import (  # type: ignore[import-not-found,no-redef]
         check_gpu_of,
         check_machine_of,
@@ -113,10 +107,6 @@ def load(
     return TunedModel(Path(path), threads=threads, check_versions=check_versions, verify_key=key)
 
 
-_GPU_TURNS = threading.RLock()
-"""A first call captures CUDA graphs. Meanwhile CUDA allows no other thread of the process to take memory or to copy."""
-
-
 class TunedModel:
     """A loaded model.
 
@@ -163,8 +153,7 @@ class TunedModel:
                 unpack_library(archive, self.manifest, library)
                 self._threads = KernelThreads(self.threads)
                 self._library, self._device = _open(library, self.manifest)
-        on_gpu = self.manifest["target"]["kind"] == "cuda"
-        self._turns: AbstractContextManager[Any] = _GPU_TURNS if on_gpu else nullcontext()
+        self._turns = turns_on(self.manifest["target"]["kind"])
         self._names = [spec["name"] for spec in self.inputs]
         self._name_set = set(self._names)
         self.shape_table = ShapeTable(self.manifest)
