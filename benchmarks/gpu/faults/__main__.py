@@ -32,8 +32,8 @@ from benchmarks.search.machine import ROOT
 from tunefarm.client import Client
 from tunefarm.client.errors import ClientError
 
-_OWN_FAULTS = {"ok", "instantiation-error", "build-error", "resource-error"}
-"""Outcomes that a candidate brings about by itself; its kernel may also run wrongly, but none of this network's does."""
+_EXPECTED = {"ok", "instantiation-error", "build-error", "resource-error", "infrastructure-error"}
+"""What a candidate brings about by itself, and what blames the device. A kernel may also run wrongly, but none of this network's does."""
 _UP = ("online", "leased")
 _BACK_SEC = 120.0
 _HOG_SEC = 15.0
@@ -82,7 +82,7 @@ def disturbed(folder: Path, options: argparse.Namespace) -> str:
             faults.join()
         outcomes = Counter(trial.outcome for trial in client.job(done["job"]).trials())
     holds(not failures, "; ".join(failures))
-    blamed = {outcome: count for outcome, count in outcomes.items() if outcome not in _OWN_FAULTS}
+    blamed = {outcome: count for outcome, count in outcomes.items() if outcome not in _EXPECTED}
     holds(not blamed, f"candidates were blamed: {blamed}")
     return f"{dict(outcomes)}; the device was {', then '.join(states)}"
 
