@@ -14,7 +14,8 @@ from tunefarm.embedded import EmbeddedFarm, FarmOptions
 from tunefarm_tuning.measure.gpu.baseline import BUDGET_SEC, TORCH_COMPILE, not_installed
 
 _DEVICE_SEC = 300.0
-_UP = ("online", "leased")
+UP = ("online", "leased")
+"""A device's states in which it works."""
 
 
 class GpuFarm:
@@ -98,7 +99,7 @@ class GpuFarm:
         until = time.monotonic() + _DEVICE_SEC
         while time.monotonic() < until:
             devices = client.devices.list()
-            if any(device.state in _UP for device in devices):
+            if any(device.state in UP for device in devices):
                 return
             time.sleep(1.0)
         states = (

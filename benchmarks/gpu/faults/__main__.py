@@ -23,7 +23,7 @@ from pathlib import Path
 
 import psutil
 from benchmarks.gpu.check import small_networks, tell
-from benchmarks.gpu.farm_job import GpuFarm
+from benchmarks.gpu.farm_job import UP, GpuFarm
 from benchmarks.gpu.machine import look
 from benchmarks.gpu.proofs import NO_GPU, holds, prove
 from benchmarks.models.networks.graph import write_network
@@ -34,7 +34,6 @@ from tunefarm.client.errors import ClientError
 
 _EXPECTED = {"ok", "instantiation-error", "build-error", "resource-error", "infrastructure-error"}
 """What a candidate brings about by itself, and what blames the device. A kernel may also run wrongly, but none of this network's does."""
-_UP = ("online", "leased")
 _BACK_SEC = 120.0
 _HOG_SEC = 15.0
 _FIRST_SEC, _BETWEEN_SEC = 15.0, 10.0
@@ -99,7 +98,7 @@ def watching(client: Client) -> Iterator[list[str]]:
                 (device, *_) = client.devices.list()
             except ClientError:
                 continue
-            state = "up" if device.state in _UP else f"{device.state} ({device.reason})"
+            state = "up" if device.state in UP else f"{device.state} ({device.reason})"
             if not states or states[-1] != state:
                 states.append(state)
                 tell(f"the device is {state}")
@@ -114,17 +113,16 @@ def watching(client: Client) -> Iterator[list[str]]:
 
 
 def _disturb(client: Client, torch_python: str | None, failures: list[str]) -> None:
-    hog = [torch_python, "-m", "benchmarks.gpu.faults.hog"] if torch_python else []
     faults: list[tuple[str, Callable[[], None]]] = [
-        *([("another program computes", lambda: _run([*hog, "compute", f"{_HOG_SEC:g}"]))] if hog else []),
         ("the measuring process is killed", lambda: _kill("tunefarm_workers.device.hardened_server")),
         ("the agent is killed", lambda: _kill("tunefarm_workers.device")),
-        *(
-            [("another program takes the memory", lambda: _run([*hog, "memory", f"{_HOG_SEC:g}"]))]
-            if hog
-            else []
-        ),
     ]
+    if torch_python:
+        faults = [
+            ("another program computes", lambda: _run_hog(torch_python, "compute")),
+            *faults,
+            ("another program takes the memory", lambda: _run_hog(torch_python, "memory")),
+        ]
     time.sleep(_FIRST_SEC)
     for what, act in faults:
         tell(what)
@@ -136,7 +134,8 @@ def _disturb(client: Client, torch_python: str | None, failures: list[str]) -> N
         time.sleep(_BETWEEN_SEC)
 
 
-def _run(command: list[str]) -> None:
+def _run_hog(torch_python: str, what: str) -> None:
+    command = [torch_python, "-m", "benchmarks.gpu.faults.hog", what, f"{_HOG_SEC:g}"]
     subprocess.run(command, cwd=ROOT, check=True, timeout=10 * _HOG_SEC, stdin=subprocess.DEVNULL)
 
 
@@ -154,7 +153,7 @@ def _wait_until_up(client: Client) -> None:
     until = time.monotonic() + _BACK_SEC
     while time.monotonic() < until:
         time.sleep(3.0)
-        if any(device.state in _UP for device in client.devices.list()):
+        if any(device.state in UP for device in client.devices.list()):
             return
     raise TimeoutError(f"the device was not back after {_BACK_SEC:g} s")
 

@@ -2,7 +2,8 @@
 
 One JSON object a line. First the order in, ``{"module", "limits", "sandbox", "environment"}``, and a value out, ``{"sandbox",
 "relay_key"}``: which sandbox it has, and the public key of its relay. Then ``{"method", "params", "spans"}`` in; ``{"value"}``,
-``{"error"}`` or ``{"out_of_memory"}`` out, with the ``spans`` of the call if they were asked for. What libraries print goes to standard error. Ends at the end of its input.
+``{"error"}`` or ``{"out_of_memory"}`` out, with the ``spans`` of the call if they were asked for. What libraries print goes to standard
+error. Ends at the end of its input.
 """
 
 from __future__ import annotations

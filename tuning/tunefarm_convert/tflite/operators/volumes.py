@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tunefarm_convert.tflite.converter import Converter, OperatorContext
 from tunefarm_convert.tflite.operators.windows import positive, same_pads
@@ -36,18 +36,7 @@ def _convolution(op: OperatorContext) -> None:
     if op.option("Padding") == _SAME:
         sizes = zip(volume[1:4], weights[:3], strides, dilations, strict=True)
         pads = [same_pads(*size) for size in sizes]
-    inputs = [op.values.arranged(op.index(0), _TO_FIRST), op.values.arranged(op.index(1), (4, 3, 0, 1, 2))]
-    if op.has(2):
-        inputs.append(op.values.bias(op.index(2)))
-    result = op.node(
-        "Conv",
-        *inputs,
-        strides=strides,
-        dilations=dilations,
-        pads=[before for before, _ in pads] + [after for _, after in pads],
-        kernel_shape=list(weights[:3]),
-    )
-    op.finish(op.node("Transpose", op.activated(result), perm=list(_TO_LAST)))
+    _convolve(op, "Conv", 0, weights, pads, strides=strides, dilations=dilations)
 
 
 def _transposed_convolution(op: OperatorContext) -> None:
@@ -66,17 +55,33 @@ def _transposed_convolution(op: OperatorContext) -> None:
         missing.append(out[1 + axis] - (full - sum(pads[axis])))
     if any(not 0 <= size < stride for size, stride in zip(missing, strides, strict=True)):
         raise op.unsupported_form(f"an output of shape {list(out)} for a volume of {list(volume)}")
-    inputs = [op.values.arranged(op.index(2), _TO_FIRST), op.values.arranged(op.index(1), (4, 3, 0, 1, 2))]
-    if op.has(3):
-        inputs.append(op.values.bias(op.index(3)))
+    _convolve(
+        op, "ConvTranspose", 2, weights, pads, strides=strides, dilations=dilations, output_padding=missing
+    )
+
+
+def _convolve(
+    op: OperatorContext,
+    kind: str,
+    volume: int,
+    weights: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    **attributes: Sequence[int],
+) -> None:
+    """Write the convolution of the volume with the weights of input 1; a bias may be the last input, after both."""
+    inputs = [
+        op.values.arranged(op.index(volume), _TO_FIRST),
+        op.values.arranged(op.index(1), (4, 3, 0, 1, 2)),
+    ]
+    bias = max(volume, 1) + 1
+    if op.has(bias):
+        inputs.append(op.values.bias(op.index(bias)))
     result = op.node(
-        "ConvTranspose",
+        kind,
         *inputs,
-        strides=strides,
-        dilations=dilations,
         pads=[before for before, _ in pads] + [after for _, after in pads],
         kernel_shape=list(weights[:3]),
-        output_padding=missing,
+        **attributes,
     )
     op.finish(op.node("Transpose", op.activated(result), perm=list(_TO_LAST)))
 

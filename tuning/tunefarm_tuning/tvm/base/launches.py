@@ -15,7 +15,8 @@ from tvm.s_tir.analysis import detect_buffer_access_lca
 from tunefarm_tuning.target.gpu_launch import Launch
 from tunefarm_tuning.tvm.base.tir import walk
 
-_LAUNCHED = "tirx.kernel_launch_params"
+LAUNCHED = "tirx.kernel_launch_params"
+"""TVM's attribute of a GPU's kernel, once it is apart from the code that launches it."""
 _SPLIT = "tirx.SplitHostDevice"
 _AXES = "xyz"
 
@@ -75,7 +76,7 @@ def launches_in(lowered: tvm.IRModule) -> list[Launch]:
     kernels = [
         (str(variable.name_hint), func)
         for variable, func in lowered.functions.items()
-        if isinstance(func, tirx.PrimFunc) and func.attrs and func.attrs.get(_LAUNCHED)
+        if isinstance(func, tirx.PrimFunc) and func.attrs and func.attrs.get(LAUNCHED)
     ]
     return [launch for name, func in kernels for launch in _launch(name, func)]
 

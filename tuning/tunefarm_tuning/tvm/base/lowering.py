@@ -10,11 +10,11 @@ from tvm import tirx
 from tvm.s_tir import pipeline as s_tir_pipeline
 
 from tunefarm_tuning.tvm.base.bfloat16_instructions import link_code
+from tunefarm_tuning.tvm.base.launches import LAUNCHED
 from tunefarm_tuning.tvm.base.stack_buffers import with_buffers_on_stack
 from tunefarm_tuning.tvm.base.vector_loads import shuffle_loads
 
 _PIPELINE = "s_tir"
-_LAUNCHED = "tirx.kernel_launch_params"  # TVM's attribute of a GPU's kernel
 _LAUNCHES = "tunefarm.launches_kernels"
 
 
@@ -35,11 +35,11 @@ def _pipeline() -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
 
 def _with_marks(module: tvm.IRModule, _: Any) -> tvm.IRModule:
     """Mark the functions that launch kernels on a GPU: it cannot read this machine's stack."""
-    if not any(_has(func, _LAUNCHED) for func in module.functions.values()):
+    if not any(_has(func, LAUNCHED) for func in module.functions.values()):
         return module
     result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
     for name, func in module.functions.items():
-        if isinstance(func, tirx.PrimFunc) and not _has(func, _LAUNCHED):
+        if isinstance(func, tirx.PrimFunc) and not _has(func, LAUNCHED):
             result.update_func(name, func.with_attr(_LAUNCHES, True))
     return result
 

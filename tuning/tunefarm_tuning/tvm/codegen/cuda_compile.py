@@ -106,9 +106,10 @@ def compile_cuda(source: bytes, target: Target, work_dir: Path) -> MachineCode:
             *("-o", str(output), str(path)),
         ]
         code, text = _run(command, {**os.environ, "TMPDIR": folder})
-        if code != 0 or not output.is_file() or not output.read_bytes().startswith(_ELF):
+        data = output.read_bytes() if code == 0 and output.is_file() else b""
+        if not data.startswith(_ELF):
             raise InvalidInputError(f"nvcc: {_reason(text.replace(folder, ''))}", code="cuda-compile-failed")
-        result = MachineCode(output.read_bytes(), read_resources(text))
+        result = MachineCode(data, read_resources(text))
     with _lock:
         while len(_recent) >= _MOST_KEPT:
             del _recent[next(iter(_recent))]
