@@ -18,7 +18,7 @@ MAX_ELEMENTS = 4096
 _MAX_WEIGHTS = 1 << 22
 
 _FOLDED = frozenset({
-    "Abs", "Add", "And", "Cast", "Ceil", "Concat", "Constant", "ConstantOfShape", "CumSum", "Div", "Equal", "Expand",
+    "Abs", "Add", "And", "Cast", "CastLike", "Ceil", "Concat", "Constant", "ConstantOfShape", "CumSum", "Div", "Equal", "Expand",
     "Floor", "Gather", "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Identity", "Less",
     "LessOrEqual", "Max", "MelWeightMatrix", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "Or", "Range", "ReduceMax",
     "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "ScatterElements", "ScatterND", "Shape", "Sign",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from math import prod
 from typing import Any
 
@@ -65,6 +65,12 @@ _SIZES_AT = {
     **dict.fromkeys(("Range",), (0, 1, 2)),
 }
 """Operands that decide the size of a node's output."""
+_SIZES_ALONE = frozenset({"Shape", "Size"})
+"""Operators that read no value of their input."""
+_SIZED_BY_VALUES = frozenset({
+    "Compress", "If", "Loop", "NonMaxSuppression", "NonZero", "Scan", "TopK", "Unique",
+})  # fmt: skip
+"""Operators whose results may have other sizes for other values."""
 _MAX_SETTING = 16
 """Most elements of an input that may be a setting."""
 _DIVISION = re.compile(r"[Dd]ivision by zero")
@@ -111,15 +117,18 @@ def run_on_drawn_inputs(run: Run, network: BoundNetwork) -> bool:
 def _sizing_inputs(network: BoundNetwork) -> list[str]:
     """Return the names of small inputs that sizes inside the network are computed of."""
     graph = network.model.graph
-    operands = [
+    deciding = ancestors(graph, _sizing_operands(graph), not_through=_SIZES_ALONE)
+    return [
+        spec.name for spec in network.inputs if spec.name in deciding and prod(spec.shape) <= _MAX_SETTING
+    ]
+
+
+def _sizing_operands(graph: onnx.GraphProto) -> list[str]:
+    return [
         name
         for node in graph.node
         for at in _SIZES_AT.get(node.op_type, ())
         for name in node.input[at : at + 1]
-    ]
-    deciding = ancestors(graph, operands, not_through={"Shape", "Size"})
-    return [
-        spec.name for spec in network.inputs if spec.name in deciding and prod(spec.shape) <= _MAX_SETTING
     ]
 
 
@@ -177,20 +186,18 @@ def _may_depend_on_values(network: BoundNetwork, message: str) -> bool:
     node = next((node for node in network.model.graph.node if f"'{clean(node.name, 100)}'" == name), None)
     if node is None or not operator:
         return False
+    graph = network.model.graph
     integers = {spec.name for spec in network.inputs if spec.dtype.startswith(("int", "uint"))}
-    return bool(integers & _ancestors(network.model.graph, node.input[1:]))
+    if integers & ancestors(graph, node.input[1:], not_through=_SIZES_ALONE):
+        return True
+    return _sizes_depend_on(graph, integers) and bool(integers & ancestors(graph, node.input[1:]))
 
 
-def _ancestors(graph: onnx.GraphProto, names: Sequence[str]) -> set[str]:
-    producers = {output: node for node in graph.node for output in node.output}
-    seen: set[str] = set()
-    left = list(names)
-    while left:
-        name = left.pop()
-        if name and name not in seen:
-            seen.add(name)
-            left += producers[name].input if name in producers else ()
-    return seen
+def _sizes_depend_on(graph: onnx.GraphProto, inputs: Collection[str]) -> bool:
+    """Return whether a tensor inside may have another size by the values of some inputs."""
+    if any(node.op_type in _SIZED_BY_VALUES for node in graph.node):
+        return True
+    return not ancestors(graph, _sizing_operands(graph), not_through=_SIZES_ALONE).isdisjoint(inputs)
 
 
 def _reason(text: str) -> str:

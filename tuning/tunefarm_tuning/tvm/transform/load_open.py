@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 
+import onnx
 import tvm
 from tvm import relax, tirx
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.binding import bind_inputs, open_shapes
-from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bind_model, bound_network
+from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bind_model
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow
 from tunefarm_tuning.frontend.onnx.model_file import read_model
 from tunefarm_tuning.target.target import Target
@@ -28,6 +30,7 @@ from tunefarm_tuning.tvm.transform.weights.storage import store_weights
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape, OpenShapes, open_dimensions
 from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.task import TensorSpec
 
 _MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
 """What sizes may have to be multiples of: a network that halves an image and doubles it again often fits no odd sizes."""
@@ -64,69 +67,90 @@ def load_open(
         InvalidModelError: unsupported-operator: no dimension is open, or a node can be compiled for fixed sizes only.
     """
     binding = bindings[0]
-    shapes = open_shapes(read_model(path, binding.shapes).graph, binding.shapes, besides=binding.values)
+    file = _File(path, bindings)
+    shapes = open_shapes(file.graph, binding.shapes, besides=binding.values)
     if not any(isinstance(size, OpenDimension) for shape in shapes for size in shape):
         raise InvalidModelError("its file fixes the shapes of all inputs", code="unsupported-operator")
-    _refuse_branches_by_size(path, binding, shapes)
-    opened, shapes = _import_widest(path, bindings, shapes)
+    _refuse_branches_by_size(file, shapes)
+    opened, shapes = _import_widest(file, shapes)
     taken = OpenShapes(
         shapes=opened.shapes, minima=opened.minima, maxima=opened.maxima, conditions=opened.conditions
     )
-    _refuse_unfit(path, binding, taken)
+    _refuse_unfit(file, taken)
     selection = select_none if precision.stores_weights else select_faster
     prepared, _ = prepare(opened.module, target, select=selection)
     module, _ = store_weights(_with_sizes_of_inputs(prepared, shapes, taken), precision)
     return OpenNetwork(module=module, shapes=taken)
 
 
-def _import_widest(
-    path: Path | str, bindings: Sequence[Binding], shapes: tuple[OpenShape, ...]
-) -> tuple[OpenModule, tuple[OpenShape, ...]]:
+class _File:
+    """A file that is read once, however many sizes are tried.
+
+    Attributes:
+        main: The main set of shapes, and the values.
+        graph: The graph, before anything is bound.
+    """
+
+    def __init__(self, path: Path | str, bindings: Sequence[Binding]) -> None:
+        self.main = bindings[0]
+        self._bindings = bindings
+        self._model = read_model(path, self.main.shapes)
+        self.graph = self._model.graph
+
+    @cached_property
+    def inputs(self) -> list[tuple[TensorSpec, ...]]:
+        """The inputs in each set of shapes, the main one first."""
+        return [bind_inputs(self.graph, binding.shapes, binding.values) for binding in self._bindings]
+
+    def network(self) -> BoundNetwork:
+        """Return the network in the main set of shapes, a copy that an import may change."""
+        return self.bound(self.main)
+
+    def bound(self, binding: Binding, *, keep_unresolved: bool = True) -> BoundNetwork:
+        """Return the network with other sizes."""
+        model = onnx.ModelProto()
+        model.CopyFrom(self._model)
+        return bind_model(model, binding, keep_unresolved=keep_unresolved)
+
+
+def _import_widest(file: _File, shapes: tuple[OpenShape, ...]) -> tuple[OpenModule, tuple[OpenShape, ...]]:
     """Import the network with all dimensions open; if that fails, with all but one that is no batch and does not vary."""
     try:
-        return _import(path, bindings, shapes)
+        return _import(file, shapes)
     except InvalidModelError:
-        for name, size in _steady_sizes(path, bindings, shapes).items():
+        for name, size in _steady_sizes(file, shapes).items():
             with suppress(InvalidModelError):
-                return _import(path, bindings, _with_size(shapes, name, size))
+                return _import(file, _with_size(shapes, name, size))
         raise
 
 
-def _refuse_unfit(path: Path | str, binding: Binding, taken: OpenShapes) -> None:
-    """Refuse a network whose code for all sizes would not take those that were bound."""
-    specs = bind_inputs(read_model(path).graph, binding.shapes, binding.values)
-    sizes = taken.sizes_of([spec.shape for spec in specs])
-    for dimension in taken.dimensions:
-        if sizes[dimension.name] % dimension.multiple:
-            raise InvalidModelError(
-                f"it would take multiples of {dimension.multiple} for {clean(dimension.name, 60)} alone, and not "
-                f"{sizes[dimension.name]}",
-                code="unsupported-operator",
-            )
+def _refuse_unfit(file: _File, taken: OpenShapes) -> None:
+    """Refuse a network whose code for all sizes would not take all of those that were bound."""
+    for specs in file.inputs:
+        sizes = taken.sizes_of([spec.shape for spec in specs])
+        for dimension in taken.dimensions:
+            if sizes[dimension.name] % dimension.multiple:
+                raise InvalidModelError(
+                    f"it would take multiples of {dimension.multiple} for {clean(dimension.name, 60)} alone, and not "
+                    f"{sizes[dimension.name]}",
+                    code="unsupported-operator",
+                )
 
 
-def _sizes(
-    path: Path | str, bindings: Sequence[Binding], shapes: tuple[OpenShape, ...]
-) -> dict[str, tuple[int, ...]]:
+def _sizes(file: _File, shapes: tuple[OpenShape, ...]) -> dict[str, tuple[int, ...]]:
     """Return the sizes of each open dimension in all sets of shapes."""
-    graph = read_model(path).graph
-    specs = [bind_inputs(graph, binding.shapes, binding.values) for binding in bindings]
     return {
-        dimension.name: tuple(inputs[number].shape[axis] for inputs in specs)
+        dimension.name: tuple(specs[number].shape[axis] for specs in file.inputs)
         for number, shape in enumerate(shapes)
         for axis, dimension in enumerate(shape)
         if isinstance(dimension, OpenDimension)
     }
 
 
-def _steady_sizes(
-    path: Path | str, bindings: Sequence[Binding], shapes: tuple[OpenShape, ...]
-) -> dict[str, int]:
+def _steady_sizes(file: _File, shapes: tuple[OpenShape, ...]) -> dict[str, int]:
     """Return the sizes of the open dimensions that are no batch and the same in all sets of shapes; none if no other is open."""
-    graph = read_model(path).graph
     sizes: dict[str, set[int]] = {}
-    for binding in bindings:
-        specs = bind_inputs(graph, binding.shapes, binding.values)
+    for specs in file.inputs:
         for spec, shape in zip(specs, shapes, strict=True):
             for axis, dimension in enumerate(shape):
                 if isinstance(dimension, OpenDimension):
@@ -148,17 +172,15 @@ def _with_size(shapes: tuple[OpenShape, ...], name: str, size: int) -> tuple[Ope
     )
 
 
-def _import(
-    path: Path | str, bindings: Sequence[Binding], shapes: tuple[OpenShape, ...]
-) -> tuple[OpenModule, tuple[OpenShape, ...]]:
+def _import(file: _File, shapes: tuple[OpenShape, ...]) -> tuple[OpenModule, tuple[OpenShape, ...]]:
     """Import the network with the smallest multiple that it takes; with one size of all batches if they must be equal."""
-    binding, sizes = bindings[0], _sizes(path, bindings, shapes)
+    sizes = _sizes(file, shapes)
     failure: InvalidModelError | None = None
     for multiple, one_batch in product(_MULTIPLES, (False, True)):
         tried = _in_multiples(_with_one_batch(shapes, sizes) if one_batch else shapes, multiple)
         try:
-            opened = import_open(bound_network(path, binding), tried)
-            return _with_fewest_multiples(path, binding, opened, tried)
+            opened = import_open(file.network(), tried)
+            return _with_fewest_multiples(file, opened, tried)
         except InvalidModelError as error:
             is_final = not isinstance(error.__cause__, NoOneShapeError)
             failure = error if is_final else failure or error
@@ -169,7 +191,7 @@ def _import(
 
 
 def _with_fewest_multiples(
-    path: Path | str, binding: Binding, opened: OpenModule, shapes: tuple[OpenShape, ...]
+    file: _File, opened: OpenModule, shapes: tuple[OpenShape, ...]
 ) -> tuple[OpenModule, tuple[OpenShape, ...]]:
     """Return the network with any size for the dimensions of inputs that need no multiples: those of a text beside an image."""
     by_input = [
@@ -185,7 +207,7 @@ def _with_fewest_multiples(
             for shape in shapes
         )
         with suppress(InvalidModelError):
-            opened, shapes = import_open(bound_network(path, binding), tried), tried
+            opened, shapes = import_open(file.network(), tried), tried
     return opened, shapes
 
 
@@ -291,11 +313,11 @@ def _in_multiples(shapes: tuple[OpenShape, ...], multiple: int) -> tuple[OpenSha
     )
 
 
-def _refuse_branches_by_size(path: Path | str, binding: Binding, shapes: tuple[OpenShape, ...]) -> None:
+def _refuse_branches_by_size(file: _File, shapes: tuple[OpenShape, ...]) -> None:
     """Refuse a network whose branches or loops are resolved otherwise for other sizes."""
-    if not has_control_flow(read_model(path).graph):
+    if not has_control_flow(file.graph):
         return
-    network = bound_network(path, binding)
+    network = file.network()
     larger = {
         spec.name: tuple(
             2 * size if isinstance(dimension, OpenDimension) else size
@@ -303,7 +325,7 @@ def _refuse_branches_by_size(path: Path | str, binding: Binding, shapes: tuple[O
         )
         for spec, shape in zip(network.inputs, shapes, strict=True)
     }
-    other = bind_model(read_model(path), replace(binding, shapes=larger))
+    other = file.bound(replace(file.main, shapes=larger), keep_unresolved=False)
     if _nodes_of(network) != _nodes_of(other):
         raise InvalidModelError(
             "its branches or loops depend on the sizes of its inputs", code="unsupported-operator"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -75,3 +76,27 @@ def test_sizes_that_do_not_fit_are_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidModelError, match="multiples of 2 for height alone, and not 9") as caught:
         load_open(path, [binding], detect_host_target())
     assert caught.value.code == "unsupported-operator"
+
+
+def test_the_sizes_of_every_set_of_shapes_have_to_fit(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save(diffusion_net(), path)
+    bindings = [
+        Binding(shapes={"sample": (1, 4, height, 8), "text": (1, 7, 6)}, values={}) for height in (8, 9)
+    ]
+    with pytest.raises(InvalidModelError, match="multiples of 2 for height alone, and not 9"):
+        load_open(path, bindings, detect_host_target())
+
+
+def test_a_file_is_read_once_for_all_sizes_that_are_tried(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save(diffusion_net(), path)
+    binding = Binding(shapes={"sample": (1, 4, 8, 8), "text": (1, 7, 6)}, values={})
+    reads: list[str] = []
+    sys.addaudithook(lambda event, details: reads.append(event) if _opens(event, details, path) else None)
+    load_open(path, [binding], detect_host_target())
+    assert len(reads) == 1
+
+
+def _opens(event: str, details: tuple[object, ...], path: Path) -> bool:
+    return event == "open" and str(details[0]) == str(path)

@@ -105,3 +105,24 @@ def test_a_network_that_only_real_samples_may_run_is_let_through(tmp_path: Path)
       k = Add(i, far)  y = Gather(table, k)
     }"""
     check(graph, tmp_path)
+
+
+def test_a_size_in_the_file_that_contradicts_the_shape_of_token_ids_is_refused(tmp_path: Path) -> None:
+    graph = """(int64[b, t] i) => (float[m, n, k] y) <float[2, 2] table = {1, 2, 3, 4}, int64[1] one = {1}, int64[1] traced = {17}, int64[1] rest = {-1}> {
+      e = Gather(table, i)  s = Shape(e)  zero = Constant <value_ints = [0]> ()  batch = Gather(s, zero)
+      shape = Concat <axis = 0> (batch, traced, rest)  y = Reshape(e, shape)
+    }"""
+    check(graph, tmp_path, i=[2, 17])
+    with pytest.raises(InvalidModelError, match="node 'y' \\(Reshape\\)") as caught:
+        check(graph, tmp_path, i=[2, 12])
+    assert caught.value.code == "cannot-run"
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    ["k = NonZero(i)  s = Shape(k)", "k = ConstantOfShape(i)  s = Shape(k)"],
+    ids=["sized by a result", "sized by an input"],
+)
+def test_a_shape_that_values_decide_is_left_to_real_samples(sizes: str, tmp_path: Path) -> None:
+    graph = f"""(float[6] x, int64[2] i) => (float[a, b] y) {{ {sizes}  y = Reshape(x, s) }}"""
+    check(graph, tmp_path)
