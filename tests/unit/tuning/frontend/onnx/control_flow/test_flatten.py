@@ -157,6 +157,19 @@ def test_a_loop_ends_when_its_condition_is_known_to_be_false() -> None:
     assert operators(flat(parsed(graph), {"x": X})).count("Add") == 4
 
 
+def test_a_condition_behind_a_constant_that_is_cast_like_another_is_known() -> None:
+    graph = """
+    net (float[n, 3] x) => (float[n, 3] y) <int64[1] zero = {0}, float one = {1}> {
+      like = CastLike(one, zero)
+      go = Greater(like, zero)
+      y = If(go) <
+        then_branch = narrow () => (float[n, k] out) <int64[1] end = {3}, int64[1] axis = {1}> { out = Slice(x, zero, end, axis) },
+        else_branch = wide () => (float[n, k] out) { out = Concat <axis = 1> (x, x) }
+      >
+    }"""
+    assert operators(flat(parsed(graph), {"x": X})) == ["Identity", "Slice"]
+
+
 def test_a_loop_in_a_branch_in_a_loop_is_unrolled() -> None:
     graph = """
     net (float[n, 3] x) => (float[n, 3] y) <bool go = {1}, int64 two = {2}, int64 one = {1}> {
