@@ -32,6 +32,8 @@ _INDEXING = {
     "Scatter": 1,
 }
 """The position of the indices among the inputs."""
+_DIVISIONS = ("Div", "Mod")
+_ALONG_AN_AXIS = ("Gather", "GatherElements")
 _SELECTED_AS = {
     TensorProto.BOOL: TensorProto.UINT8,
     TensorProto.INT16: TensorProto.INT32,
@@ -39,6 +41,8 @@ _SELECTED_AS = {
 }
 """ONNX Runtime selects these element types in a wider one only."""
 _WHERE_OPSET = 9
+_GUARD_OPSET = 11
+"""From which on `Equal` takes integers of any size."""
 VALUE_HINT = "--value "
 
 
@@ -46,7 +50,8 @@ def resolve_if(flat: FlatGraph, node: onnx.NodeProto, inputs: Sequence[str], inl
     """Add what an `If` computes to `flat`; return the names of its results.
 
     If the run decides, both branches are computed and each result is selected. So both need results of equal shapes and
-    dtypes, and neither may do what fails for the inputs of the other: divide integers, or use computed indices.
+    dtypes, and neither may do what fails for the inputs of the other. Where these could divide integers by zero, or gather
+    along an axis beyond its end, nodes are added that keep divisors and indices within bounds and change none that is.
 
     Raises:
         InvalidModelError: unequal-branches, unsupported-operator or invalid-onnx.
@@ -55,7 +60,7 @@ def resolve_if(flat: FlatGraph, node: onnx.NodeProto, inputs: Sequence[str], inl
     condition = flat.value(inputs[0])
     if condition is not None:
         return inline(branches[0 if condition.any() else 1], [])
-    start = flat.size
+    start, checkpoint = flat.size, flat.checkpoint()
     hint = proposed_value(flat, inputs[0], "takes the same branch")
     try:
         then_results, else_results = (inline(branch, []) for branch in branches)
@@ -68,6 +73,8 @@ def resolve_if(flat: FlatGraph, node: onnx.NodeProto, inputs: Sequence[str], inl
             operator="If",
             node=clean(node.name, 100),
         ) from error
+    if flat.opset >= _GUARD_OPSET:
+        _guard(flat, checkpoint)
     _refuse_unguarded(flat, node, start, hint)
     if flat.opset < _WHERE_OPSET:
         raise InvalidModelError(
@@ -131,6 +138,43 @@ def _refuse_unequal(
     )
 
 
+def _guard(flat: FlatGraph, checkpoint: tuple[int, int]) -> None:
+    """Add the nodes since a checkpoint anew, with divisors other than zero and indices within their axes."""
+    nodes = flat.nodes_from(checkpoint[0])
+    flat.back_to(checkpoint)
+    for inner in nodes:
+        if inner.op_type in _DIVISIONS and flat.element_type(inner.input[0]) in _INTEGERS:
+            inner.input[1] = _without_zeros(flat, inner.input[1])
+        elif inner.op_type in _ALONG_AN_AXIS:
+            inner.input[1] = _within_axis(flat, inner)
+        flat.add(inner)
+
+
+def _without_zeros(flat: FlatGraph, divisors: str) -> str:
+    """Return the name of the divisors, with ones in place of zeros."""
+    kind = flat.element_type(divisors)
+    if kind is None or flat.value(divisors) is not None or flat.is_guarded(divisors):
+        return divisors
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
+    zero, unit = (flat.add_constant(np.array(value, dtype), f"{divisors}/{value}") for value in (0, 1))
+    is_zero = flat.make("Equal", [divisors, zero], f"{divisors}/is_zero")
+    return flat.guarded(_where(flat, is_zero, unit, divisors, f"{divisors}/guarded"))
+
+
+def _within_axis(flat: FlatGraph, node: onnx.NodeProto) -> str:
+    """Return the name of a node's indices, modulo the size of its axis: `-1` is the last one, as before."""
+    indices, shape = node.input[1], flat.shape(node.input[0])
+    kind = flat.element_type(indices)
+    if not shape or kind is None or _is_harmless(flat, indices):
+        return indices
+    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+    if not -len(shape) <= axis < len(shape) or not shape[axis]:
+        return indices
+    size = np.array(shape[axis], onnx.helper.tensor_dtype_to_np_dtype(kind))
+    size_name = flat.add_constant(size, f"{indices}/size")
+    return flat.guarded(flat.make("Mod", [indices, size_name], f"{indices}/guarded"))
+
+
 def _refuse_unguarded(flat: FlatGraph, node: onnx.NodeProto, start: int, hint: str) -> None:
     """Refuse branches that must not run unless they are taken: generated code would crash, or read beyond a tensor."""
     for inner in flat.nodes_from(start):
@@ -143,11 +187,11 @@ def _refuse_unguarded(flat: FlatGraph, node: onnx.NodeProto, start: int, hint: s
                 node=clean(inner.name, 100),
                 opset=flat.opset,
             )
-        if inner.op_type in ("Div", "Mod") and flat.element_type(inner.input[0]) in _INTEGERS:
-            risky = flat.value(inner.input[1]) is None
+        if inner.op_type in _DIVISIONS and flat.element_type(inner.input[0]) in _INTEGERS:
+            risky = flat.value(inner.input[1]) is None and not flat.is_guarded(inner.input[1])
         else:
             indices = inner.input[_INDEXING[inner.op_type]] if inner.op_type in _INDEXING else ""
-            risky = bool(indices) and flat.value(indices) is None and not flat.is_input(indices)
+            risky = bool(indices) and not _is_harmless(flat, indices)
         if risky:
             raise InvalidModelError(
                 f"{describe(node)} is decided by the run, so that both of its branches would be computed; but "
@@ -157,3 +201,8 @@ def _refuse_unguarded(flat: FlatGraph, node: onnx.NodeProto, start: int, hint: s
                 operator="If",
                 node=clean(node.name, 100),
             )
+
+
+def _is_harmless(flat: FlatGraph, indices: str) -> bool:
+    """Return whether indices are constant, the caller's own, or guarded."""
+    return flat.value(indices) is not None or flat.is_input(indices) or flat.is_guarded(indices)

@@ -43,6 +43,7 @@ class FlatGraph:
         self._inputs = frozenset(self._types)
         self._names = _all_names(model.graph)
         self._copies: Counter[str] = Counter()
+        self._guarded: set[str] = set()
         self._work = 0
         for tensor in model.graph.initializer:
             self.add_tensor(tensor, tensor.name)
@@ -173,6 +174,15 @@ class FlatGraph:
     def nodes_from(self, start: int) -> list[onnx.NodeProto]:
         """Return the nodes that were added since `size` was `start`."""
         return self._nodes[start:]
+
+    def guarded(self, name: str) -> str:
+        """Note that a tensor holds divisors or indices that cannot fail; return its name."""
+        self._guarded.add(name)
+        return name
+
+    def is_guarded(self, name: str) -> bool:
+        """Return whether a tensor was noted as `guarded`."""
+        return name in self._guarded
 
     def is_input(self, name: str) -> bool:
         """Return whether a tensor is an input of the network, perhaps in another shape or integer type."""

@@ -246,13 +246,41 @@ def test_branches_of_different_shapes_are_refused_with_the_value_to_bind() -> No
 
 def test_a_branch_that_may_fail_unless_it_is_taken_is_refused() -> None:
     graph = """
-    net (int64[n, 3] x, bool on) => (int64[n, 3] y) {
-      y = If(on) <then_branch = t () => (int64[n, 3] out) { out = Div(x, x) }, else_branch = e () => (int64[n, 3] out) { out = Identity(x) }>
+    net (float[n, 3] x, int64[1, 1] i, bool on) => (float[1, 3] y) {
+      y = If(on) <then_branch = t () => (float[1, 3] out) { far = Add(i, i)  out = GatherND(x, far) }, else_branch = e () => (float[1, 3] out) { out = Identity(x) }>
     }"""
-    error = refused(parsed(graph), "unsupported-operator")
-    assert "Div (node 'out/1') may fail with the inputs of the other branch" in error.message
-    assert "--value on=true" in error.message
-    flat(parsed(graph), {"x": np.ones([1, 3], np.int64), "on": np.array(True)}, on=True)
+    with pytest.raises(InvalidModelError) as caught:
+        bind_model(parsed(graph), Binding.of({"x": X.shape}, {}))
+    assert "GatherND (node 'out/1') may fail with the inputs of the other branch" in caught.value.message
+    assert "--value on=true" in caught.value.message
+    feeds = {"x": X, "i": np.array([[0]]), "on": np.array(True)}
+    flat(parsed(graph), feeds, on=True)
+
+
+@pytest.mark.parametrize("operator", ["Div", "Mod"])
+@pytest.mark.parametrize("divisors", [[2, -3, 7], [2, 0, 7]])
+def test_divisors_of_a_branch_that_is_not_taken_may_be_zero(operator: str, divisors: list[int]) -> None:
+    graph = f"""
+    net (int64[n, 3] x, bool on) => (int64[n, 3] y) <int64[1, 3] seven = {{7, 8, 9}}> {{
+      y = If(on) <then_branch = t () => (int64[n, 3] out) {{ out = {operator}(seven, x) }}, else_branch = e () => (int64[n, 3] out) {{ out = Identity(x) }}>
+    }}"""
+    flat(parsed(graph), {"x": np.array([divisors]), "on": np.array(0 not in divisors)})
+
+
+@pytest.mark.parametrize("operator", ["Gather", "GatherElements"])
+@pytest.mark.parametrize(("index", "is_taken"), [(-2, True), (1, True), (-3, False), (2, False)])
+def test_indices_of_a_branch_that_is_not_taken_may_be_out_of_range(
+    operator: str, index: int, is_taken: bool
+) -> None:
+    graph = f"""
+    net (float[1, 4] x, int64[1, 2] i, bool on) => (float y) {{
+      y = If(on) <
+        then_branch = t () => (float out) {{ twice = Add(i, i)  all = {operator} <axis = 1> (x, twice)  out = ReduceSum <keepdims = 0> (all) }},
+        else_branch = e () => (float out) {{ out = ReduceSum <keepdims = 0> (x) }}
+      >
+    }}"""
+    x = np.array([[1.0, 2.0, 4.0, 8.0]], np.float32)
+    flat(parsed(graph), {"x": x, "i": np.array([[index, 0]]), "on": np.array(is_taken)})
 
 
 def test_a_loop_of_unknown_length_is_refused_with_the_value_to_bind() -> None:
