@@ -163,7 +163,8 @@ def _without_zeros(flat: FlatGraph, divisors: str) -> str:
 
 def _within_axis(flat: FlatGraph, node: onnx.NodeProto) -> str:
     """Return the name of a node's indices, modulo the size of its axis: `-1` is the last one, as before."""
-    indices, shape = node.input[1], flat.shape(node.input[0])
+    indices: str = node.input[1]
+    shape = flat.shape(node.input[0])
     kind = flat.element_type(indices)
     if not shape or kind is None or _is_harmless(flat, indices):
         return indices
