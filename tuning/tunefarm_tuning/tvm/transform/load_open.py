@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
 
-import onnx
 import tvm
 from tvm import relax, tirx
 
@@ -77,6 +77,7 @@ def load_open(
         shapes=opened.shapes, minima=opened.minima, maxima=opened.maxima, conditions=opened.conditions
     )
     _refuse_unfit(file, taken)
+    del file  # a copy of all weights
     selection = select_none if precision.stores_weights else select_faster
     prepared, _ = prepare(opened.module, target, select=selection)
     module, _ = store_weights(_with_sizes_of_inputs(prepared, shapes, taken), precision)
@@ -108,9 +109,7 @@ class _File:
 
     def bound(self, binding: Binding, *, keep_unresolved: bool = True) -> BoundNetwork:
         """Return the network with other sizes."""
-        model = onnx.ModelProto()
-        model.CopyFrom(self._model)
-        return bind_model(model, binding, keep_unresolved=keep_unresolved)
+        return bind_model(deepcopy(self._model), binding, keep_unresolved=keep_unresolved)
 
 
 def _import_widest(file: _File, shapes: tuple[OpenShape, ...]) -> tuple[OpenModule, tuple[OpenShape, ...]]:
