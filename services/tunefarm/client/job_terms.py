@@ -128,9 +128,7 @@ def job_json(terms: JobTerms) -> dict[str, Any]:
     searches = terms.get("search") is not False
     if searches and not budget:
         names = ", ".join(JobLimits.__annotations__)
-        raise InvalidRequestError(
-            f"the budget is empty: give at least one of {names}", code="invalid-budget"
-        )
+        raise InvalidRequestError(f"the budget is empty: give at least one of {names}", code="invalid-budget")
     named = _given({name: terms.get(name) for name in _OPTIONS})
     if baselines := baseline_names(terms.get("baselines")):
         named["baselines"] = baselines
@@ -195,9 +193,7 @@ def _check_limit(name: str, limit: object) -> None:
         return
     is_number = isinstance(limit, int | float) and not isinstance(limit, bool) and math.isfinite(limit)
     if not is_number or not limit > 0:
-        raise InvalidRequestError(
-            f"{name} must be a number above zero, not {limit!r}", code="invalid-budget"
-        )
+        raise InvalidRequestError(f"{name} must be a number above zero, not {limit!r}", code="invalid-budget")
 
 
 def _sum(seconds: float | None, minutes: float | None) -> float | None:

@@ -118,7 +118,9 @@ def resume_job(services: Services, job_id: str) -> Job:
         if not _is_paused(job):
             if job.state.is_finished:
                 raise ConflictError(
-                    f"the job {job.state.clause}: it cannot be resumed", code="job-state", state=job.state.value
+                    f"the job {job.state.clause}: it cannot be resumed",
+                    code="job-state",
+                    state=job.state.value,
                 )
             return job
         job = repos.jobs.move(
