@@ -191,8 +191,8 @@ def budget_json(limits: JobLimits) -> dict[str, float]:
 def _check_limit(name: str, limit: object) -> None:
     if limit is None:
         return
-    is_number = isinstance(limit, int | float) and not isinstance(limit, bool) and math.isfinite(limit)
-    if not is_number or not limit > 0:
+    is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
+    if not (is_number and 0 < limit < math.inf):  # type: ignore[operator]
         raise InvalidRequestError(f"{name} must be a number above zero, not {limit!r}", code="invalid-budget")
 
 
