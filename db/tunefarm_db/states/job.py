@@ -22,6 +22,13 @@ class JobState(StrEnum):
         """Whether the state changes no more by itself; a person can retry a failed job."""
         return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 
+    @property
+    def clause(self) -> str:
+        """The state as it continues a sentence about the job: ``has succeeded``, ``is paused``."""
+        if self is JobState.CANCELLED:
+            return "was cancelled"
+        return f"has {self}" if self.is_finished else f"is {self}"
+
 
 _ANY_TIME = (JobState.PAUSED, JobState.FAILED, JobState.CANCELLED)
 

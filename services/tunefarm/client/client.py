@@ -9,7 +9,6 @@ from typing import ClassVar, Self, Unpack
 
 from tunefarm.client.audit import AsyncAudit, Audit
 from tunefarm.client.devices import AsyncDevices, Devices
-from tunefarm.client.errors import InvalidRequestError
 from tunefarm.client.handle import AsyncJobHandle, JobHandle
 from tunefarm.client.http.blocking import Blocking, blocking, blocking_as
 from tunefarm.client.http.connection import find_server
@@ -18,14 +17,7 @@ from tunefarm.client.http.retry import RetryPolicy
 from tunefarm.client.http.streams import ByteProgress
 from tunefarm.client.http.transport import Transport
 from tunefarm.client.http.waiting import each_of
-from tunefarm.client.job_terms import (
-    CompileTerms,
-    JobTerms,
-    budget_json,
-    check_names,
-    searches_nothing,
-    takes_terms,
-)
+from tunefarm.client.job_terms import CompileTerms, JobTerms, check_names, takes_terms
 from tunefarm.client.jobs import AsyncJobs, Jobs
 from tunefarm.client.keys import AsyncKeys, Keys
 from tunefarm.client.models import AsyncModels, Models, Shapes, Values
@@ -107,8 +99,7 @@ class AsyncServer:
     ) -> AsyncJobHandle:
         """Upload a model, wait until it is imported, and start a job on it.
 
-        At least one limit is required: `trials`, `seconds`, `minutes`, `patience` or `min_gain`. The first limit
-        reached ends the search.
+        At least one limit is required, `minutes` for example. The first limit reached ends the search.
 
         Args:
             model: The ONNX or TFLite file.
@@ -131,11 +122,6 @@ class AsyncServer:
             TypeError: If there is no such term.
         """
         check_names(terms, JobTerms)
-        if not budget_json(terms) and not searches_nothing(terms):
-            raise InvalidRequestError(
-                "the budget is empty: give at least one of trials, seconds, minutes, patience, min_gain",
-                code="invalid-budget",
-            )
         await self.jobs.check(tags=tags, note=note, **terms)  # a typo must not cost an upload
         for path in sample_paths(samples):
             await self.jobs.link.run(path.stat)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from textwrap import fill
 from typing import Any, ForwardRef, TypedDict, TypeVar, get_type_hints
 
+from tunefarm.client.errors import InvalidRequestError
 from tunefarm_text.job_terms import API_LIMITS, HELP, LABELS
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -119,8 +121,14 @@ def job_json(terms: JobTerms) -> dict[str, Any]:
 
     Raises:
         TypeError: If there is no such term.
+        InvalidRequestError: ``invalid-budget`` if there is no limit, or one that is no number above zero.
     """
     check_names(terms, JobTerms)
+    budget = budget_json(terms)
+    searches = terms.get("search") is not False
+    if searches and not budget:
+        names = ", ".join(JobLimits.__annotations__)
+        raise InvalidRequestError(f"the budget is empty: give at least one of {names}", code="invalid-budget")
     named = _given({name: terms.get(name) for name in _OPTIONS})
     if baselines := baseline_names(terms.get("baselines")):
         named["baselines"] = baselines
@@ -133,8 +141,7 @@ def job_json(terms: JobTerms) -> dict[str, Any]:
         "priority": terms.get("priority"),
         "options": options,
     }
-    budget = budget_json(terms)
-    return {**({} if searches_nothing(terms) and not budget else {"budget": budget}), **_given(optional)}
+    return {**({"budget": budget} if budget else {}), **_given(optional)}
 
 
 def baseline_names(asked: str | Sequence[str] | None) -> list[str]:
@@ -143,9 +150,9 @@ def baseline_names(asked: str | Sequence[str] | None) -> list[str]:
     return [name.strip() for name in names if name.strip()]
 
 
-def searches_nothing(terms: JobTerms) -> bool:
-    """Return whether the terms are those of a job without a search, which needs no budget."""
-    return terms.get("search") is False
+def texts(given: str | Sequence[str]) -> list[str]:
+    """Return a list of texts; a text by itself is a list of one, not of its letters."""
+    return [given] if isinstance(given, str) else list(given)
 
 
 def change_json(changes: JobChanges) -> dict[str, Any]:
@@ -153,6 +160,7 @@ def change_json(changes: JobChanges) -> dict[str, Any]:
 
     Raises:
         TypeError: If there is no such term, or it cannot be changed.
+        InvalidRequestError: ``invalid-budget`` if a limit is no number above zero.
     """
     check_names(changes, JobChanges)
     tags = changes.get("tags")
@@ -160,18 +168,32 @@ def change_json(changes: JobChanges) -> dict[str, Any]:
         {
             "priority": changes.get("priority"),
             "budget": budget_json(changes) or None,
-            "tags": None if tags is None else list(tags),
+            "tags": None if tags is None else texts(tags),
             "note": changes.get("note"),
         }
     )
 
 
 def budget_json(limits: JobLimits) -> dict[str, float]:
-    """Return the given limits by the server's names; minutes and seconds of the same become one limit."""
+    """Return the given limits by the server's names; minutes and seconds of the same become one limit.
+
+    Raises:
+        InvalidRequestError: ``invalid-budget`` if a limit is no number above zero: the server would call it by its own name.
+    """
+    for name in JobLimits.__annotations__:
+        _check_limit(name, limits.get(name))
     search_sec = _sum(limits.get("seconds"), limits.get("search_minutes"))
     job_sec = _sum(limits.get("job_seconds"), limits.get("minutes"))
     named = {**limits, "seconds": search_sec, "job_seconds": job_sec}
     return _given({sent: named.get(name) for name, sent in API_LIMITS.items()})
+
+
+def _check_limit(name: str, limit: object) -> None:
+    if limit is None:
+        return
+    is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
+    if not (is_number and 0 < limit < math.inf):  # type: ignore[operator]
+        raise InvalidRequestError(f"{name} must be a number above zero, not {limit!r}", code="invalid-budget")
 
 
 def _sum(seconds: float | None, minutes: float | None) -> float | None:

@@ -10,7 +10,7 @@ from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.http.paging import Page, get_page, walk
 from tunefarm.client.http.transport import Query, segment
 from tunefarm.client.job_results import AsyncJobResults
-from tunefarm.client.job_terms import JobChanges, JobTerms, change_json, job_json, takes_terms
+from tunefarm.client.job_terms import JobChanges, JobTerms, change_json, job_json, takes_terms, texts
 from tunefarm.client.results.jobs import Job
 
 
@@ -28,7 +28,7 @@ class AsyncJobs(AsyncJobResults):
         idempotency_key: str | None = None,
         **terms: Unpack[JobTerms],
     ) -> Job:
-        """Create a job. At least one limit is required: `trials`, `seconds`, `minutes`, `patience` or `min_gain`.
+        """Create a job. At least one limit is required, `minutes` for example.
 
         Args:
             model_id: Imported model to tune.
@@ -44,7 +44,7 @@ class AsyncJobs(AsyncJobResults):
         """
         body = {
             "model_id": model_id,
-            **_sent(samples=list(samples), tags=list(tags), note=note),
+            **_sent(samples=texts(samples), tags=texts(tags), note=note),
             **job_json(terms),
         }
         return Job.read(await self._transport.post("jobs", body, key=idempotency_key or uuid.uuid4().hex))
@@ -62,7 +62,7 @@ class AsyncJobs(AsyncJobResults):
             InvalidRequestError: If the server would refuse the request; the code says why.
             ConflictError: If no device has been registered yet.
         """
-        body = {**_sent(tags=list(tags), note=note), **job_json(terms)}
+        body = {**_sent(tags=texts(tags), note=note), **job_json(terms)}
         await self._transport.post("jobs/check", body, repeatable=True)
 
     async def get(self, job_id: str) -> Job:
@@ -103,7 +103,7 @@ class AsyncJobs(AsyncJobResults):
         which: Query = {"state": state, "model_id": model_id, "device_key": device_key, "sweep_id": sweep_id}
         query: Query = {
             **which,
-            "tag": [*tags],
+            "tag": texts(tags),
             "text": text,
             "order": order,
             "limit": limit,
@@ -135,7 +135,7 @@ class AsyncJobs(AsyncJobResults):
                 ``runtime`` (over the fastest other runtime); the best first.
         """
         which: Query = {"state": state, "model_id": model_id, "device_key": device_key, "sweep_id": sweep_id}
-        query: Query = {**which, "tag": [*tags], "text": text, "order": order, "limit": 500}
+        query: Query = {**which, "tag": texts(tags), "text": text, "order": order, "limit": 500}
         return walk(self._transport, "jobs", query, Job.read)
 
     async def cancel(self, job_id: str) -> Job:

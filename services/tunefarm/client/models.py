@@ -12,6 +12,7 @@ from tunefarm.client.http.paging import Page, get_all, get_page, walk
 from tunefarm.client.http.streams import ByteProgress
 from tunefarm.client.http.transport import Query, Resource, segment
 from tunefarm.client.http.waiting import wait_until
+from tunefarm.client.job_terms import texts
 from tunefarm.client.results.models import Model, ModelTask
 from tunefarm.client.uploads import PARTED_BYTES, PartedUpload
 from tunefarm_text.bindings import value_texts
@@ -116,7 +117,7 @@ class AsyncModels(Resource):
             cursor: `Page.next_cursor` of the previous page.
         """
         query: Query = {
-            "state": state, "tag": [*tags], "text": text, "order": order, "limit": limit, "cursor": cursor
+            "state": state, "tag": texts(tags), "text": text, "order": order, "limit": limit, "cursor": cursor
         }  # fmt: skip
         return await get_page(self._transport, "models", query, Model.read)
 
@@ -136,7 +137,7 @@ class AsyncModels(Resource):
             text: Only models with this text in their id, name, tags or note, in any case.
             order: ``newest``, ``oldest``, ``name``, ``state`` or ``size``.
         """
-        query: Query = {"state": state, "tag": [*tags], "text": text, "order": order, "limit": 500}
+        query: Query = {"state": state, "tag": texts(tags), "text": text, "order": order, "limit": 500}
         return walk(self._transport, "models", query, Model.read)
 
     async def change(
@@ -153,7 +154,7 @@ class AsyncModels(Resource):
             NotFoundError: If there is no such model.
             InvalidRequestError: If a tag is none, or the note too long.
         """
-        changes = {"tags": None if tags is None else list(tags), "note": note}
+        changes = {"tags": None if tags is None else texts(tags), "note": note}
         body = {name: value for name, value in changes.items() if value is not None}
         return Model.read(await self._transport.patch(f"models/{segment(model_id)}", body))
 

@@ -12,7 +12,7 @@ from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.http.paging import Page, get_page, walk
 from tunefarm.client.http.transport import Resource, segment
 from tunefarm.client.http.waiting import wait_until
-from tunefarm.client.job_terms import JobTerms, SweepTerms, check_names, job_json, takes_terms
+from tunefarm.client.job_terms import JobTerms, SweepTerms, check_names, job_json, takes_terms, texts
 from tunefarm.client.results.shown import ReportPage
 from tunefarm.client.results.sweeps import Sweep
 
@@ -57,12 +57,12 @@ class AsyncSweeps(Resource):
         """
         check_names(terms, SweepTerms)
         body = {
-            "model_ids": list(model_ids),
-            "device_keys": list(device_keys),
-            "precisions": list(precisions),
-            **({"samples": {model: list(ids) for model, ids in samples.items()}} if samples else {}),
+            "model_ids": texts(model_ids),
+            "device_keys": texts(device_keys),
+            "precisions": texts(precisions),
+            **({"samples": {model: texts(ids) for model, ids in samples.items()}} if samples else {}),
             "refused": [dict(file) for file in refused],
-            "tags": list(tags),
+            "tags": texts(tags),
             "note": note,
             **job_json(cast("JobTerms", terms)),  # a sweep's terms are some of a job's
         }

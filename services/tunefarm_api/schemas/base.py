@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Annotated, Any, Generic, TypeVar
 
 from fastapi import Depends, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+from pydantic_core import PydanticCustomError
 
 from tunefarm_db.ids import Prefix, is_id
 from tunefarm_tuning.core.errors import InvalidInputError
@@ -30,6 +38,22 @@ class Input(BaseModel):
 Tags = Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=100)]
 Note = Annotated[str, Field(max_length=100_000)]
 """As they are sent; the use case checks them."""
+
+
+def says_what_it_takes(words: str) -> WrapValidator:
+    """Return a validator that refuses a value by one sentence. Pydantic has a sentence for each type of a union.
+
+    Args:
+        words: How the sentence ends: what the value must be.
+    """
+
+    def check(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return validate(value)
+        except ValidationError:
+            raise PydanticCustomError("union", "Input should be {words}", {"words": words}) from None
+
+    return WrapValidator(check)
 
 
 class Page(Output, Generic[T]):

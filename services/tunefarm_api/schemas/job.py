@@ -6,15 +6,22 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from tunefarm_api.schemas.base import OWNER, Input, Note, Output, Tags
+from tunefarm_api.schemas.base import OWNER, Input, Note, Output, Tags, says_what_it_takes
 from tunefarm_api.schemas.peak import Roofline
 from tunefarm_api.schemas.problem import StoredError
 from tunefarm_app.report.parts import ReportMeasurement, ReportNetwork, ReportRatio
 from tunefarm_db.states.job import JobState
-from tunefarm_text.job_terms import DEFAULT_TUNER, HELP, LABELS
+from tunefarm_text.job_terms import DEFAULT_TUNER, HELP, LABELS, MAX_PRIORITY, PRIORITIES
 
 Whole = Annotated[int, Field(strict=True)]
-Priority = Whole | Literal["low", "normal", "high"]
+Priority = Annotated[
+    Whole | Literal["low", "normal", "high"],
+    says_what_it_takes(f"{', '.join(PRIORITIES)}, or a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}"),
+]
+Target = Annotated[
+    Annotated[str, Field(max_length=2000)] | dict[str, Any],
+    says_what_it_takes("a text of at most 2,000 characters, or TVM's target JSON"),
+]
 
 
 Baselines = Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=20)]
@@ -73,9 +80,7 @@ class JobCheck(Input):
         None,
         description="Budget of the search. Required, unless `options.search` is false: then it must be omitted.",
     )
-    target: Annotated[str, Field(max_length=2000)] | dict[str, Any] | None = Field(
-        None, description=HELP["target"]
-    )
+    target: Target | None = Field(None, description=HELP["target"])
     device_key: str | None = Field(None, max_length=200, description=HELP["device_key"])
     tuner: str = Field(DEFAULT_TUNER, max_length=100, description=HELP["tuner"])
     seed: Whole = Field(0, description=HELP["seed"])

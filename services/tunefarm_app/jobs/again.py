@@ -58,7 +58,7 @@ def run_again(services: Services, job_id: str, *, if_changed: bool = False) -> S
         job = repos.jobs.get(job_id)
         if not job.state.is_finished:
             raise ConflictError(
-                f"the job is {job.state.value}: it can run again when it has ended", code="not-finished"
+                f"the job {job.state.clause}: it can run again when it has ended", code="not-finished"
             )
         same = [other for other in _jobs_of_model(repos, job.model_id) if first_of(other) == first]
         under_way = next((other for other in same if not other.state.is_finished), None)

@@ -94,7 +94,9 @@ def _change(repos: Repositories, job: Job, steps: tuple[Step, ...], change: JobC
     priority = job.priority if change.priority is None else parse_priority(change.priority)
     if job.state.is_finished:
         why = ": submit another job, which starts from this one's records" if change.budget else ""
-        raise ConflictError(f"the job is {job.state} already{why}", code="job-state", state=job.state.value)
+        raise ConflictError(
+            f"the job {job.state.clause} already{why}", code="job-state", state=job.state.value
+        )
     check_change(repos, job, priority=priority, budget=_new_limits(job, change))
     if priority != job.priority:
         repos.events.add(job.id, "priority", {"before": job.priority, "priority": priority})

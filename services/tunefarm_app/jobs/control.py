@@ -118,7 +118,9 @@ def resume_job(services: Services, job_id: str) -> Job:
         if not _is_paused(job):
             if job.state.is_finished:
                 raise ConflictError(
-                    f"the job is {job.state}: it cannot be resumed", code="job-state", state=job.state.value
+                    f"the job {job.state.clause}: it cannot be resumed",
+                    code="job-state",
+                    state=job.state.value,
                 )
             return job
         job = repos.jobs.move(
@@ -158,7 +160,7 @@ def retry_job(services: Services, job_id: str) -> Job:
             return job
         if job.state is not JobState.FAILED or step is None:
             raise ConflictError(
-                f"the job is {job.state}: only a failed one can be retried",
+                f"the job {job.state.clause}: only a failed one can be retried",
                 code="job-state",
                 state=job.state.value,
             )

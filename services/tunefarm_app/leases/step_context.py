@@ -149,7 +149,7 @@ class StepContext:
         """
         job = repos.jobs.get(self.job_id, lock=True)
         if job.cancel_requested or job.state.is_finished:
-            raise CancelledError(f"the job is {job.state}, or is to be cancelled")
+            raise CancelledError(f"the job {job.state.clause}, or is to be cancelled")
         if job.state is JobState.PAUSED:
             raise JobPausedError("the job was paused")
         return job

@@ -59,7 +59,7 @@ def job_report(services: Services, job_id: str) -> JobReport:
         job = repos.jobs.get(job_id)
         if not job.state.is_finished:
             raise ConflictError(
-                f"the job is {job.state}: its report comes when it has ended",
+                f"the job {job.state.clause}: its report comes when it has ended",
                 code="not-finished",
                 state=job.state.value,
             )

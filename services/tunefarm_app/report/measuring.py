@@ -119,7 +119,9 @@ def artifact_of(repos: Repositories, job: Job) -> Artifact:
     if artifact is None:
         why = "it ended without one" if job.state.is_finished else "it has not ended yet"
         raise ConflictError(
-            f"the job is {job.state} and has no artifact: {why}", code="no-artifact", state=job.state.value
+            f"the job {job.state.clause} and has no artifact: {why}",
+            code="no-artifact",
+            state=job.state.value,
         )
     return artifact
 

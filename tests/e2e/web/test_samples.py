@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import io
+import time
 
 import numpy as np
-from playwright.sync_api import expect
+from playwright.sync_api import Page, Route, expect
 from replay_server import ReplayServer
 
 from tunefarm_app.engines.replay import Scenario
@@ -41,3 +42,38 @@ def test_samples_are_sent_with_the_form_of_a_job(seat, server: ReplayServer) -> 
     page.wait_for_url("**/jobs/job_*")
     expect(page.locator("#state")).to_contain_text("succeeded")
     expect(page.get_by_text("1 file of samples")).to_be_visible()
+
+
+def choose_and_start_at_once(seat, content: bytes) -> Page:
+    """Choose a file, and start the job before the answer about the file is back."""
+    page = seat.sign_in()
+    seat.drop(page, "net.onnx", Scenario(tasks=1, trial_sec=0.01).to_bytes())
+    page.wait_for_url("**/models/mdl_*")
+    expect(page.get_by_role("button", name="Start the job")).to_be_visible()
+
+    def hold(route: Route) -> None:
+        time.sleep(1.0)
+        route.continue_()
+
+    page.route("**/samples?name=*", hold)
+    page.get_by_label("or number of trials").fill("8")
+    field = page.get_by_label("or send a file")
+    field.focus()
+    field.set_input_files({"name": "day.npz", "mimeType": "", "buffer": content})
+    page.get_by_role("button", name="Start the job").click()
+    return page
+
+
+def test_a_job_waits_for_the_check_of_its_samples(seat, server: ReplayServer) -> None:
+    page = choose_and_start_at_once(seat, npz(np.float32))
+    page.wait_for_url("**/jobs/job_*")
+    expect(page.get_by_text("1 file of samples")).to_be_visible()
+
+
+def test_no_job_starts_if_its_samples_are_refused(seat, server: ReplayServer) -> None:
+    page = choose_and_start_at_once(seat, npz(np.float64))
+    expect(page.locator("#samples-said")).to_contain_text("No job was started.")
+    assert "/models/mdl_" in page.url
+    page.get_by_role("button", name="Start the job").click()  # now it is what the form shows: no samples
+    page.wait_for_url("**/jobs/job_*")
+    seat.complaints.clear()  # the browser's own line about the status 422

@@ -61,7 +61,7 @@ def test_jobs_are_watched_from_the_first_trial_to_the_artifact(seat, server: Rep
     page.wait_for_url(f"**/jobs/{job.id}")
     expect(page.locator("#chart canvas")).to_be_visible()
     assert page.evaluate("document.styleSheets.length") >= 4
-    expect(page.locator("#announce")).to_have_text("net.onnx is succeeded")
+    expect(page.locator("#announce")).to_have_text("net.onnx has succeeded")
     expect(page.locator(".phases li").last).to_have_class("done")
     assert page.get_by_role("row").count() > 3
     with page.expect_download() as download:

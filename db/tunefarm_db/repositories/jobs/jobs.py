@@ -141,7 +141,7 @@ class Jobs(JobTasks):
         if job is None:
             present = self.get(job_id).state
             raise ConflictError(
-                f"the job is {present}, so it cannot become {to}", code="job-state", state=present.value
+                f"the job {present.clause}, so it cannot become {to}", code="job-state", state=present.value
             )
         return job
 
@@ -158,7 +158,7 @@ class Jobs(JobTasks):
         )
         if job is None:
             present = self.get(job_id).state
-            raise ConflictError(f"the job is {present} already", code="job-state", state=present.value)
+            raise ConflictError(f"the job {present.clause} already", code="job-state", state=present.value)
         return job
 
     def label(self, job_id: str, *, tags: Sequence[str] | None = None, note: str | None = None) -> Job:

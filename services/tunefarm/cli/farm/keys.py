@@ -178,7 +178,7 @@ def list_keys(out: Output, server: Server) -> None:
             "key": lambda key: key.id,
             "name": lambda key: key.name,
             "scopes": lambda key: ", ".join(key.scopes),
-            "made": lambda key: quantities.local_time(key.created_at),
+            "created": lambda key: quantities.local_time(key.created_at),
             "last used": lambda key: quantities.local_time(key.last_used_at),
             "expires": lambda key: quantities.local_time(key.expires_at),
             "revoked": lambda key: quantities.local_time(key.revoked_at),

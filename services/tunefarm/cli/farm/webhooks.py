@@ -67,7 +67,7 @@ def list_webhooks(out: Output, server: Server) -> None:
             "URL": lambda webhook: webhook.url,
             "kinds": lambda webhook: ", ".join(webhook.kinds) or "everything",
             "job": lambda webhook: webhook.job_id or "all",
-            "made": lambda webhook: quantities.local_time(webhook.created_at),
+            "created": lambda webhook: quantities.local_time(webhook.created_at),
             ">failures": lambda webhook: webhook.failures,
             "disabled": lambda webhook: webhook.disabled_reason or quantities.NONE,
         },

@@ -40,7 +40,9 @@ def test_from_the_command_line(run: Any, farm: ReplayServer, receiver: Receiver,
     assert secret.startswith("whsec_")
     (webhook,) = json.loads(run("webhooks", "list", "--json").stdout)
     assert "secret" not in webhook
-    assert receiver.url in run("webhooks", "list").stdout
+    listed = run("webhooks", "list").stdout
+    assert receiver.url in listed
+    assert "created" in listed
 
     assert "answered 200" in run("webhooks", "test", webhook["id"]).stdout
     job_id = json.loads(

@@ -203,8 +203,14 @@ def test_priorities(client: TestClient, body: dict[str, Any], problem: Any) -> N
         problem(client.patch(f"/v1/jobs/{job['id']}", json={"priority": wrong}), 422, code)
         problem(client.post("/v1/jobs", json={**body, "priority": wrong}), 422, code)
         problem(client.post("/v1/jobs/check", json={"budget": {"trials": 1}, "priority": wrong}), 422, code)
+    answer = client.post("/v1/jobs", json={**body, "priority": "urgent", "target": 3})
+    assert problem(answer, 422, "invalid-request")["detail"] == (
+        "target must be a text of at most 2,000 characters, or TVM's target JSON; "
+        "priority must be low, normal, high, or a whole number from -100 to 100"
+    )
     client.post(f"/v1/jobs/{job['id']}/cancel")
-    problem(client.patch(f"/v1/jobs/{job['id']}", json={"priority": 0}), 409, "job-state")
+    answer = client.patch(f"/v1/jobs/{job['id']}", json={"priority": 0})
+    assert problem(answer, 409, "job-state")["detail"] == "the job was cancelled already"
     problem(client.patch("/v1/jobs/job_nothing", json={"priority": 0}), 404, "job-not-found")
 
 

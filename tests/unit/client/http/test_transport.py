@@ -179,7 +179,7 @@ def test_an_id_stays_one_path_segment(server: Any, client: Client, make_problem:
 def test_what_cannot_be_sent(server: Any, client: Client, make_reply: Any, tmp_path: Path) -> None:
     server.replies = [make_reply(body=MODEL)]
     for wrong in (
-        {"seconds": float("inf")},
+        {"trials": 1, "options": {"a": float("inf")}},
         {"trials": 1, "target": "\udcff"},
         {"trials": 1, "options": {"a": {1}}},
     ):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tunefarm_db.states.job import OPEN_STATES, TRANSITIONS, JobState, sources
 
 
@@ -17,6 +19,20 @@ def test_final_states() -> None:
     final = {state for state in JobState if state.is_finished}
     assert final == {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}
     assert set(JobState) - final == OPEN_STATES
+
+
+@pytest.mark.parametrize(
+    ("state", "clause"),
+    [
+        (JobState.SUCCEEDED, "has succeeded"),
+        (JobState.FAILED, "has failed"),
+        (JobState.CANCELLED, "was cancelled"),
+        (JobState.PAUSED, "is paused"),
+        (JobState.TUNING, "is tuning"),
+    ],
+)
+def test_a_state_continues_a_sentence(state: JobState, clause: str) -> None:
+    assert state.clause == clause
 
 
 def test_every_open_job_can_fail_and_be_cancelled() -> None:
