@@ -20,16 +20,37 @@ def _told(func: tirx.PrimFunc) -> bool | None:
 
 
 def view_reshapes(module: tvm.IRModule) -> tvm.IRModule:
-    """Return the module with views in place of the calls of kernels that only reshape. A kernel that TVM fails at stays as it is."""
+    """Return the module with views in place of the calls of kernels that only reshape. A kernel that TVM fails at stays as it is.
+
+    So an output can lie in the memory of an input or of another output, which who takes the outputs looks at.
+    """
     unclear = {
         name: func
         for name, func in module.functions.items()
         if isinstance(func, tirx.PrimFunc) and _told(func) is None
     }
     hidden = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
-    for name, func in unclear.items():
-        hidden.update_func(name, func.with_body(tirx.Evaluate(tirx.const(0, "int32"))))
+    for name, func in module.functions.items():
+        if name in unclear:
+            hidden.update_func(name, func.with_body(tirx.Evaluate(tirx.const(0, "int32"))))
+        elif isinstance(func, relax.Function) and isinstance(func.body, relax.SeqExpr):
+            hidden.update_func(name, _with_named_result(func))
     viewed = relax.transform.RewriteDataflowReshape()(hidden)
     for name, func in unclear.items():
         viewed.update_func(viewed.get_global_var(str(name.name_hint)), func)
     return viewed
+
+
+def _with_named_result(func: relax.Function) -> relax.Function:
+    """Name what the last kernel of a network with one output returns within the dataflow, where alone TVM 0.27 looks for reshapes."""
+    if not func.body.blocks or not isinstance(last := func.body.blocks[-1], relax.DataflowBlock):
+        return func
+    *bindings, result = last.bindings
+    if not result.var.same_as(func.body.body) or not isinstance(result.value, relax.Call):
+        return func
+    value = relax.DataflowVar(result.var.name, result.var.ty)
+    named = relax.DataflowBlock(
+        [*bindings, relax.VarBinding(value, result.value), relax.VarBinding(result.var, value)]
+    )
+    body = relax.SeqExpr([*func.body.blocks[:-1], named], func.body.body)
+    return relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)

@@ -66,13 +66,18 @@ BodyRewrite = Callable[[tvm.tirx.PrimFunc, Machine], tvm.tirx.PrimFunc]
 
 
 def schedule_stages(sch: Any, blocks: list[Any], machine: Machine) -> bool:
-    """Schedule each stage by the first of `STAGE_RULES` that fits it; return whether one fitted any."""
-    outcomes = [_schedule_stage(sch, block, machine) for block in blocks]
-    return any(outcomes)
+    """Schedule each stage by the first rule that fits it; return whether one fitted any.
+
+    Tiled reductions come first, because they take paddings before them and steps behind them into their loops.
+    """
+    tiled = [schedule_tiled_reduction(sch, block, machine) for block in blocks]
+    return any(tiled + [_schedule_stage(sch, block, machine) for block in blocks])
 
 
 def _schedule_stage(sch: Any, block: Any, machine: Machine) -> bool:
-    if stage_of(sch, block) is None:  # it moved into another stage's loops, or no rule applies to it
+    if (
+        stage_of(sch, block) is None
+    ):  # it is scheduled, or moved into another stage's loops, or no rule applies to it
         return False
     return any(rule(sch, block, machine) for rule in STAGE_RULES)
 
@@ -83,7 +88,7 @@ KERNEL_RULES: tuple[KernelRule, ...] = (
     schedule_row_chain,
     schedule_stages,
 )
-STAGE_RULES: tuple[StageRule, ...] = (schedule_tiled_reduction, schedule_row_reduction, schedule_elementwise)
+STAGE_RULES: tuple[StageRule, ...] = (schedule_row_reduction, schedule_elementwise)
 BODY_REWRITES: tuple[BodyRewrite, ...] = (insert_dot_products, vectorize_ragged_reductions)
 
 

@@ -22,6 +22,7 @@ _EXPOSED = 0.02
 """Share of these cycles that is not hidden; a larger share would favour tiles of one vector, which are slow."""
 _MOST_TAPS = 25
 _REGISTERS_FOR_TAPS = 32
+_LEAST_LANES = 4
 _LINE_BYTES, _SETS, _WAYS = 64, 64, 8  # size of the smallest common first cache
 
 
@@ -83,7 +84,8 @@ def shares_taps(stage: Stage, loop: int, machine: Machine) -> bool:
     Then LLVM loads an element once, and converts bytes once, for all taps of a tile. With 16 registers it would not have room for them.
     """
     taps = prod(stage.extents[axis] for axis in stage.reduction)
-    has_tail = stage.extents[loop] % machine.lanes(stage.writes[0].dtype) != 0
+    shortest = max(_LEAST_LANES, machine.lanes(stage.writes[0].dtype) // 2)
+    has_tail = stage.extents[loop] % shortest != 0
     if machine.registers < _REGISTERS_FOR_TAPS or taps > _MOST_TAPS or has_tail:
         return False
     along = all(read.strides[loop] == 1 and loop not in read.near for read in stage.reads)
@@ -147,8 +149,8 @@ def _tiles(stage: Stage, loop: int, row_loops: tuple[int, ...], machine: Machine
 def _powers(extent: int, most_lanes: int) -> Iterator[int]:
     """Yield the powers of two from a vector down to 4 elements that are no longer than the loop."""
     lanes = most_lanes
-    while lanes >= min(most_lanes, 4):
-        if lanes <= max(4, extent):
+    while lanes >= min(most_lanes, _LEAST_LANES):
+        if lanes <= max(_LEAST_LANES, extent):
             yield lanes
         lanes //= 2
 

@@ -1,12 +1,15 @@
 """Schedule reductions whose results are contiguous along a loop: convolutions, matrix products, pools.
 
 A register tile of results stays in registers while the reduction runs. The elementwise stage behind it (the epilogue) works on
-the tile, paddings before it are computed for a row of tiles, and large weights are copied or packed into panels: all rows of as
-many columns as the tile is wide, contiguous.
+the tile. Paddings of depthwise convolutions and pools are computed for some rows of tiles, where the first caches hold them; those
+of other convolutions, which all columns read, before all tiles. Large weights are copied or packed into panels: all rows of as many
+columns as the tile is wide, contiguous.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from math import ceil, inf, log
 from typing import Any
 
 from tvm.s_tir.schedule import ScheduleError
@@ -16,7 +19,6 @@ from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     PARALLEL_POINTS,
     hint_tail,
     reads_indices,
-    schedule_elementwise,
     vectorize_inner,
 )
 from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import (
@@ -44,6 +46,12 @@ _MAX_PARALLEL = 256
 _MAX_DROPPED = 1 / 2
 """Largest share of results that the elementwise stage may leave out: columns that fill up vectors."""
 _PARALLEL_SUMS = 4 * PARALLEL_POINTS
+_PADDING_BYTES = 64 << 10
+"""Most bytes of a padding that rows of tiles share, so that fewer of its rows are computed twice."""
+_LEAST_PADDINGS = 32
+"""Least number of such paddings, which threads share."""
+_MAX_COPIES = 2.0
+"""Most times that an element of a padding may be computed so; else it is computed once, before all tiles."""
 
 
 def schedule_tiled_reduction(sch: Any, block: Any, machine: Machine) -> bool:
@@ -115,11 +123,13 @@ class _TiledReduction:
         sums = [loops[axis] for axis in stage.reduction]
         sch.reorder(*(outer[axis] for axis in order), *sums, *inner, vectors, lanes)
         spatial = [outer[axis] for axis in order]
-        first, fused = self._parallel(spatial, order)
+        inner_loops = self._share_padding(producers, order, spatial)
+        sizes = [nominal_size(sch.get(loop).extent) for loop in spatial]
+        first, fused = self._parallel(spatial, order, inner_loops)
         deepest = spatial[-1] if fused < len(spatial) else first
         self._place_epilogue(epilogue, deepest)
         self._place_panel(order, spatial, first, fused)
-        self._place_paddings(producers, first)
+        self._place_paddings(producers, first, list(zip(order, sizes, strict=True))[:fused])
         if any(tile.vector_loop in read.near for read in stage.reads):
             sch.unroll(sums[-1])  # the indices of a shuffle must be constants
         elif shares_taps(stage, tile.vector_loop, self._machine):
@@ -183,15 +193,78 @@ class _TiledReduction:
     def _outer_order(self) -> list[int]:
         """Return the order of the loops over tiles: columns inside rows for small weights, rows inside columns for large ones."""
         tile = self._tile
-        if self._panel is None or read_bytes(self._panel[1]) <= _NEAR_BYTES:
-            return [*tile.row_loops[:-1], tile.vector_loop, *tile.row_loops[-1:]]
-        return [tile.vector_loop, *tile.row_loops]
+        if self._has_large_weights():
+            return [tile.vector_loop, *tile.row_loops]
+        return [*tile.row_loops[:-1], tile.vector_loop, *tile.row_loops[-1:]]
 
-    def _parallel(self, spatial: list[Any], order: list[int]) -> tuple[Any, int]:
-        """Fuse outer loops into one that threads share; return it and the number of fused loops."""
-        count, extent = 0, 1
+    def _has_large_weights(self) -> bool:
+        return self._panel is not None and read_bytes(self._panel[1]) > _NEAR_BYTES
+
+    def _share_padding(self, producers: list[Any], order: list[int], spatial: list[Any]) -> int:
+        """Let rows of tiles share a padding of their columns; return how many loops stay inside of those that threads share.
+
+        Changes `order` and `spatial`: a loop over the rows of tiles that share one comes before the last loop.
+        """
+        tile, stage = self._tile, self._stage
         # The tiles of a pool have no rows: its padding is computed for a row of tiles, not for each tile.
-        inner = 1 if self._tile.row_loops else 2
+        inner = 1 if tile.row_loops else 2
+        padded = next((read for read in map(self._read_of_padding, producers) if read is not None), None)
+        if padded is None or len(tile.row_loops) != 2 or tile.row_loops[0] in self._tails:
+            return inner
+        position = order.index(tile.row_loops[0])
+        rows = nominal_size(self._sch.get(spatial[position]).extent)
+        columns = ceil(stage.extents[tile.vector_loop] / tile.width)
+        row_bytes = read_bytes(padded) / (rows * columns)
+        most = min(_PADDING_BYTES / row_bytes, rows * columns / _LEAST_PADDINGS)
+        together = max(
+            (count for count in range(1, rows + 1) if rows % count == 0 and count <= most), default=1
+        )
+        if together == 1:
+            return inner
+        spatial[position], within = self._sch.split(spatial[position], [None, together])
+        self._sch.reorder(*spatial[position:-1], within, spatial[-1])
+        order.insert(-1, tile.row_loops[0])
+        spatial.insert(-1, within)
+        return inner + 1
+
+    def _read_of_padding(self, padding: Any) -> Access | None:
+        """Return the read of a padding of which tiles read the columns that they write, as a depthwise convolution does."""
+        stage, tile, tiled = stage_of(self._sch, padding), self._tile, self._stage
+        if stage is None or stage.is_costly or (tile.row_loops and self._has_large_weights()):
+            return None
+        windows = [loop for loop in tiled.reduction if tiled.extents[loop] > 1]
+        for read in tiled.reads:
+            if read.buffer == stage.writes[0].buffer and read.strides[tile.vector_loop] == 1:
+                is_alone = all(read.strides[loop] != 0 for loop in tile.row_loops)
+                return read if is_alone and all(read.strides[loop] != 1 for loop in windows) else None
+        return None
+
+    def _copies(self, padded: Access, outside: Iterable[tuple[int, int]]) -> float:
+        """Return how often an element of a padding is computed inside of loops that are given as axis and extent."""
+        stage, strides = self._stage, padded.strides
+        each = {axis: float(extent) for axis, extent in enumerate(stage.extents)}
+        for axis, extent in outside:
+            each[axis] /= extent
+        if None in strides:
+            return inf
+        walked = {axis: abs(stride) for axis, stride in enumerate(strides) if stride}
+        along = [axis for axis in stage.spatial if axis in walked and axis != self._tile.vector_loop]
+        windows: dict[int, list[int]] = {axis: [] for axis in along}
+        for loop in stage.reduction if along else ():
+            if loop in walked and stage.extents[loop] > 1:
+                # along the dimension whose elements lie about as far apart
+                windows[min(along, key=lambda axis: abs(log(walked[axis] / walked[loop])))].append(loop)
+        copies = 1.0
+        for axis, loops in windows.items():
+            if each[axis] < stage.extents[axis]:
+                span = min(walked[loop] for loop in (axis, *loops)) + (each[axis] - 1) * walked[axis]
+                span += sum((stage.extents[loop] - 1) * walked[loop] for loop in loops)
+                copies *= span / (each[axis] * walked[axis])
+        return copies
+
+    def _parallel(self, spatial: list[Any], order: list[int], inner: int) -> tuple[Any, int]:
+        """Fuse loops, but the `inner` last, into one that threads share; return it and the number of fused loops."""
+        count, extent = 0, 1
         for axis, loop in zip(order[:-inner] or order[:1], spatial, strict=False):
             if axis in self._tails or (extent >= _MAX_PARALLEL and count):
                 break
@@ -243,8 +316,8 @@ class _TiledReduction:
         tile, stage = self._tile, self._stage
         if self._panel is None or self._lies_in_panels or tile.vector_loop not in order[:-1]:
             return
-        index, read = self._panel
-        if read_bytes(read) <= _NEAR_BYTES:
+        index, _ = self._panel
+        if not self._has_large_weights():
             return
         depth = order.index(tile.vector_loop)
         loop = first if depth < fused else spatial[depth]
@@ -263,13 +336,13 @@ class _TiledReduction:
         stage = stage_of(self._sch, block)
         return stage is not None and stage.is_injective and len(list(self._sch.get_consumers(block))) == 1
 
-    def _place_paddings(self, producers: list[Any], loop: Any) -> None:
-        """Compute paddings for a row of tiles; or before all tiles, if the loop over large weights is outside of rows."""
+    def _place_paddings(self, producers: list[Any], first: Any, outside: list[tuple[int, int]]) -> None:
+        """Compute paddings in the loop that threads share, if tiles read their columns alone, and few elements twice."""
         for producer in producers:
-            if self._panel is not None and read_bytes(self._panel[1]) > _NEAR_BYTES:
-                schedule_elementwise(self._sch, producer, self._machine)
+            padded = self._read_of_padding(producer)
+            if padded is None or self._copies(padded, outside) > _MAX_COPIES:
                 continue
             before = len(list(self._sch.get_loops(producer)))
-            self._sch.compute_at(producer, loop)
+            self._sch.compute_at(producer, first)
             own = list(self._sch.get_loops(producer))[-before:]
             vectorize_inner(self._sch, own, self._machine.lanes(self._stage.writes[0].dtype), unroll=False)

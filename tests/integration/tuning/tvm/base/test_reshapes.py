@@ -1,0 +1,50 @@
+"""A network's result that only reshapes what a kernel wrote is a view of it, in memory that each call gets anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+from onnx_models import GraphBuilder
+from tvm import relax
+
+from tunefarm_tuning.frontend.importing import import_model
+from tunefarm_tuning.target.parse import parse_target
+from tunefarm_tuning.tvm.base.reshapes import view_reshapes
+from tunefarm_tuning.tvm.codegen.graph_build import build_model
+from tunefarm_tuning.tvm.transform.pipeline import load_relax
+
+HOST = parse_target("host")
+
+
+def prepared(folder: Path, *operators: str) -> tvm.IRModule:
+    graph = GraphBuilder()
+    value = graph.input("x", (4, 6))
+    for operator in operators:
+        value = graph.node(operator, value)
+    graph.output(graph.node("Reshape", value, graph.ints(2, 2, 6)), (2, 2, 6))
+    path = folder / "net.onnx"
+    onnx.save(graph.model(), path)
+    return load_relax(path, import_model(path).binding, HOST).module
+
+
+@pytest.mark.parametrize("operators", [("Softmax",), ()], ids=["of a kernel's", "of an input"])
+def test_the_only_output_is_a_view(tmp_path: Path, operators: tuple[str, ...]) -> None:
+    module = prepared(tmp_path, *operators)
+    assert str(module["main"]).count("R.call_tir(") == len(operators) + 1
+    viewed = str(view_reshapes(module)["main"])
+    assert viewed.count("R.call_tir(") == len(operators)
+    assert viewed.count("R.reshape(") == 1
+
+
+def test_each_call_returns_memory_of_its_own(tmp_path: Path) -> None:
+    library = tmp_path / "net.so"
+    build_model(prepared(tmp_path, "Exp"), HOST, library)
+    machine = relax.VirtualMachine(tvm.runtime.load_module(str(library)), tvm.cpu())
+    x = np.arange(24, dtype=np.float32).reshape(4, 6) / 24
+    results = [machine["main"](tvm.runtime.tensor(x + number)) for number in range(3)]
+    for number, result in enumerate(results):
+        np.testing.assert_allclose(result.numpy(), np.exp(x + number).reshape(2, 2, 6), rtol=1e-5)
