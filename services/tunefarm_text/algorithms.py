@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-_WINOGRAD = "winograd"
+WINOGRAD = "winograd"
 _LIBRARIES: Mapping[str, str] = {"onednn": "oneDNN", "cudnn": "cuDNN", "cublas": "cuBLAS"}
 
 
@@ -16,8 +16,8 @@ def algorithm_title(algorithm: str, library: str = "") -> str:
         algorithm: Its key in reports: ``"winograd-4"``, ``"onednn"``.
         library: Name and version of the library that computes it, as reports have it; empty if none does.
     """
-    if algorithm.partition("-")[0] == _WINOGRAD:
-        return _WINOGRAD.capitalize()
+    if algorithm.partition("-")[0] == WINOGRAD:
+        return WINOGRAD.capitalize()
     title = _LIBRARIES.get(algorithm, algorithm)
     version = library.removeprefix(algorithm).strip()
     return f"{title} {version}" if version else title

@@ -14,11 +14,14 @@ from tunefarm_app.report.parts import (
 from tunefarm_app.report.precision_parts import ReportPrecision, ReportStored
 from tunefarm_db.states.job import JobState
 from tunefarm_text import quantities
+from tunefarm_text.algorithms import WINOGRAD
 from tunefarm_text.quantities import error, plural, seconds, signed_percent, size
 from tunefarm_tuning.workload.precision import Precision
 
 _ROUGH = 0.5
 """A latency with at least this spread is called rough."""
+_LARGER = 1.3
+"""The size of an artifact is explained from so many times that of the model's file."""
 
 
 def summary(report: JobReport) -> list[str]:
@@ -43,7 +46,27 @@ def summary(report: JobReport) -> list[str]:
             f"{report.coverage.covered} of {plural(report.coverage.tasks, 'tuning task')} "
             f"{'runs' if report.coverage.covered == 1 else 'run'} a tuned kernel."
         )
-    return sentences
+    return [*sentences, *_size(report)]
+
+
+def _size(report: JobReport) -> list[str]:
+    """Return why the artifact is much larger than the model's file."""
+    transformed = [
+        each for each in report.alternatives if each.chosen and each.algorithm.startswith(WINOGRAD)
+    ]
+    if (
+        report.artifact is None
+        or not transformed
+        or report.artifact.size_bytes < _LARGER * report.model.size_bytes
+    ):
+        return []
+    kernels = plural(len(transformed), "kernel")
+    return [
+        (
+            f"The artifact has {size(report.artifact.size_bytes)}, the model's file {size(report.model.size_bytes)}: it holds the weights of "
+            f"{kernels} as Winograd's algorithm takes them, which is up to four times their size."
+        )
+    ]
 
 
 def _inputs_of(checks: ReportChecks) -> str:
