@@ -167,7 +167,7 @@ def test_what_the_server_refuses(farm: Any, client: Client, tmp_path: Path) -> N
     model = client.models.upload(farm.write_model(tmp_path / "net.onnx"))
     client.models.wait(model.id, timeout_sec=60)
     for wrong, code in (
-        ({"trials": 0}, "invalid-budget"),
+        ({"trials": 1 << 31}, "invalid-budget"),
         ({"trials": 8, "device_key": "poll"}, "unknown-device-key"),
         ({"trials": 8, "tuner": "xgp"}, "unknown-tuner"),
         ({"trials": 8, "target": "llvmm"}, "unknown-target"),
