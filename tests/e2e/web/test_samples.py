@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import time
 
 import numpy as np
 from playwright.sync_api import Page, Route, expect
@@ -51,16 +50,18 @@ def choose_and_start_at_once(seat, content: bytes) -> Page:
     page.wait_for_url("**/models/mdl_*")
     expect(page.get_by_role("button", name="Start the job")).to_be_visible()
 
-    def hold(route: Route) -> None:
-        time.sleep(1.0)
-        route.continue_()
-
-    page.route("**/samples?name=*", hold)
+    held: list[Route] = []
+    page.route("**/samples?name=*", held.append)
     page.get_by_label("or number of trials").fill("8")
     field = page.get_by_label("or send a file")
     field.focus()
     field.set_input_files({"name": "day.npz", "mimeType": "", "buffer": content})
+    expect(page.locator("#samples-said")).to_contain_text("Sending day.npz")
     page.get_by_role("button", name="Start the job").click()
+    expect(page.locator("#samples-said")).to_contain_text("The job starts when it fits the model.")
+    while not held:
+        page.wait_for_timeout(50)
+    held[0].continue_()
     return page
 
 

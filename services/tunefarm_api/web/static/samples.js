@@ -41,6 +41,7 @@ async function send(field) {
   field.value = ""; // the same file can be chosen again
   if (!file) return;
   if (file.size > Number(max)) {
+    checking = waiting = null;
     say(`${file.name} has ${size(file.size)}: larger than this farm's limit.`);
     return;
   }

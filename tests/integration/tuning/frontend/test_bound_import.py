@@ -56,6 +56,35 @@ def test_the_artifact_computes_what_the_file_does_with_the_values(network: Path,
         np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
 
 
+GUARDED = """<ir_version: 8, opset_import: ["" : 17]>
+net (float[1, 6] x, int64[1, 2] i, int64[1, 2] d, bool on) => (float[1, 2] y) {
+  y = If(on) <
+    then_branch = t () => (float[1, 2] a) { twice = Add(i, i)  at = Div(twice, d)  a = GatherElements <axis = 1> (x, at) },
+    else_branch = e () => (float[1, 2] a) { a = Cast <to = 1> (i) }
+  >
+}"""
+
+
+def test_a_branch_that_is_not_taken_divides_and_gathers_within_bounds(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(onnx.parser.parse_model(GUARDED).SerializeToString())
+    tunefarm_tuning.compile(import_model(path), "host", output=tmp_path / "net.tunefarm", baseline=False)
+    tuned = load(tmp_path / "net.tunefarm")
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(1).standard_normal((1, 6), dtype=np.float32)
+    smallest = np.iinfo(np.int64).min // 2  # doubled, and divided by -1, it overflows
+    for indices, divisors, is_taken in (
+        ([4, -3], [2, 1], True),
+        ([5, -1], [-2, 7], True),
+        ([9, -900], [0, 1], False),
+        ([smallest, 1], [-1, 0], False),
+    ):
+        feeds = {"x": x, "i": np.array([indices]), "d": np.array([divisors]), "on": np.array(is_taken)}
+        (expected,) = session.run(None, feeds)
+        (result,) = tuned.run(feeds).values()
+        np.testing.assert_array_equal(result, expected)
+
+
 def test_what_is_left_open_is_proposed_with_the_value_that_the_network_compares(network: Path) -> None:
     with pytest.raises(InvalidInputError) as caught:
         import_model(network)

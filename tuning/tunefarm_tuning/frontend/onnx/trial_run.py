@@ -59,18 +59,34 @@ _FIXES = {
     ),
 }
 _SIZES_AT = {
-    **dict.fromkeys(("Expand", "Reshape", "Tile", "Pad"), (1,)),
+    **dict.fromkeys(
+        (
+            "Expand",
+            "Reshape",
+            "Tile",
+            "Pad",
+            "OneHot",
+            "Upsample",
+            "AffineGrid",
+            "CenterCropPad",
+            "DFT",
+            "Split",
+        ),
+        (1,),
+    ),
     **dict.fromkeys(("Resize", "Slice"), (1, 2, 3, 4)),
-    **dict.fromkeys(("ConstantOfShape",), (0,)),
+    **dict.fromkeys(("ConstantOfShape", "HannWindow", "HammingWindow", "BlackmanWindow"), (0,)),
     **dict.fromkeys(("Range",), (0, 1, 2)),
 }
 """Operands that decide the size of a node's output."""
 _SIZES_ALONE = frozenset({"Shape", "Size"})
 """Operators that read no value of their input."""
 _SIZED_BY_VALUES = frozenset({
-    "Compress", "If", "Loop", "NonMaxSuppression", "NonZero", "Scan", "TopK", "Unique",
+    "Compress", "ConcatFromSequence", "If", "Loop", "NonMaxSuppression", "NonZero", "Scan", "SequenceAt", "SplitToSequence",
+    "TopK", "Unique",
 })  # fmt: skip
-"""Operators whose results may have other sizes for other values."""
+"""Operators whose results may have other sizes for other values, as any of another domain may."""
+_OWN_DOMAINS = ("", "ai.onnx")
 _MAX_SETTING = 16
 """Most elements of an input that may be a setting."""
 _DIVISION = re.compile(r"[Dd]ivision by zero")
@@ -195,7 +211,7 @@ def _may_depend_on_values(network: BoundNetwork, message: str) -> bool:
 
 def _sizes_depend_on(graph: onnx.GraphProto, inputs: Collection[str]) -> bool:
     """Return whether a tensor inside may have another size by the values of some inputs."""
-    if any(node.op_type in _SIZED_BY_VALUES for node in graph.node):
+    if any(node.op_type in _SIZED_BY_VALUES or node.domain not in _OWN_DOMAINS for node in graph.node):
         return True
     return not ancestors(graph, _sizing_operands(graph), not_through=_SIZES_ALONE).isdisjoint(inputs)
 

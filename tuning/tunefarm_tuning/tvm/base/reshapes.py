@@ -22,7 +22,7 @@ def _told(func: tirx.PrimFunc) -> bool | None:
 def view_reshapes(module: tvm.IRModule) -> tvm.IRModule:
     """Return the module with views in place of the calls of kernels that only reshape. A kernel that TVM fails at stays as it is.
 
-    So an output can lie in the memory of an input or of another output, which who takes the outputs looks at.
+    So an output can lie in the memory of an input or of another output; artifacts copy such outputs (`artifact.arrays.OutputTaker`).
     """
     unclear = {
         name: func
@@ -43,10 +43,13 @@ def view_reshapes(module: tvm.IRModule) -> tvm.IRModule:
 
 def _with_named_result(func: relax.Function) -> relax.Function:
     """Name what the last kernel of a network with one output returns within the dataflow, where alone TVM 0.27 looks for reshapes."""
-    if not func.body.blocks or not isinstance(last := func.body.blocks[-1], relax.DataflowBlock):
+    last = func.body.blocks[-1] if func.body.blocks else None
+    if not isinstance(last, relax.DataflowBlock) or not last.bindings:
         return func
     *bindings, result = last.bindings
-    if not result.var.same_as(func.body.body) or not isinstance(result.value, relax.Call):
+    if not isinstance(result, relax.VarBinding) or not isinstance(result.value, relax.Call):
+        return func
+    if not result.var.same_as(func.body.body):
         return func
     value = relax.DataflowVar(result.var.name, result.var.ty)
     named = relax.DataflowBlock(

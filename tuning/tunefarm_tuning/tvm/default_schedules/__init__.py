@@ -4,7 +4,8 @@ CPUs (`schedule`, rules in `cpu/`), in order:
 
 1. `stage.inline_stages` computes cheap stages inside their consumers.
 2. The rules of `schedule.KERNEL_RULES` are tried in order; the first that schedules the kernel ends the search. The last
-   of them tries `schedule.STAGE_RULES` on each stage alone.
+   of them schedules tiled reductions, which take other stages into their loops, and then tries `schedule.STAGE_RULES` on each
+   stage alone.
 3. The rewrites of `schedule.BODY_REWRITES` change the scheduled statements.
 
 A rule is added by writing a function of the signature `KernelRule` or `StageRule` and listing it there. Rules look at the

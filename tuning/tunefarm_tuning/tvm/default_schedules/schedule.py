@@ -1,7 +1,8 @@
 """Schedule untuned kernels for a CPU, by rules, in milliseconds.
 
 TVM ships no default schedules for CPUs, and its unscheduled loops are up to two hundred times as slow. A kernel that no rule
-fits keeps its unscheduled loops. The tables below list the rules in the order in which they are tried.
+fits keeps its unscheduled loops. The tables below list the rules in the order in which they are tried; before the rules of single
+stages come tiled reductions, which take other stages into their loops.
 """
 
 from __future__ import annotations
@@ -75,9 +76,8 @@ def schedule_stages(sch: Any, blocks: list[Any], machine: Machine) -> bool:
 
 
 def _schedule_stage(sch: Any, block: Any, machine: Machine) -> bool:
-    if (
-        stage_of(sch, block) is None
-    ):  # it is scheduled, or moved into another stage's loops, or no rule applies to it
+    # A block without a stage is scheduled, or moved into another stage's loops, or has no rule.
+    if stage_of(sch, block) is None:
         return False
     return any(rule(sch, block, machine) for rule in STAGE_RULES)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import tvm
 from tvm import relax, tirx
@@ -32,6 +33,7 @@ from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape, OpenSh
 from tunefarm_tuning.workload.precision import Precision
 from tunefarm_tuning.workload.task import TensorSpec
 
+_KEPT_BYTES = 256 << 20
 _MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
 """What sizes may have to be multiples of: a network that halves an image and doubles it again often fits no odd sizes."""
 
@@ -85,23 +87,33 @@ def load_open(
 
 
 class _File:
-    """A file that is read once, however many sizes are tried.
+    """A file that is read once, however many sizes are tried; a large one is read for each, because copies of its weights fill the memory.
 
     Attributes:
         main: The main set of shapes, and the values.
-        graph: The graph, before anything is bound.
     """
 
     def __init__(self, path: Path | str, bindings: Sequence[Binding]) -> None:
         self.main = bindings[0]
+        self._path = path
         self._bindings = bindings
-        self._model = read_model(path, self.main.shapes)
-        self.graph = self._model.graph
+        is_large = Path(path).stat().st_size > _KEPT_BYTES
+        self._kept = None if is_large else read_model(path, self.main.shapes)
+
+    def _model(self) -> Any:
+        """Return the model, which may be changed."""
+        return read_model(self._path, self.main.shapes) if self._kept is None else deepcopy(self._kept)
+
+    @property
+    def graph(self) -> Any:
+        """The graph, before anything is bound; it must not be changed."""
+        return (self._kept or self._model()).graph
 
     @cached_property
     def inputs(self) -> list[tuple[TensorSpec, ...]]:
         """The inputs in each set of shapes, the main one first."""
-        return [bind_inputs(self.graph, binding.shapes, binding.values) for binding in self._bindings]
+        graph = self.graph
+        return [bind_inputs(graph, binding.shapes, binding.values) for binding in self._bindings]
 
     def network(self) -> BoundNetwork:
         """Return the network in the main set of shapes, a copy that an import may change."""
@@ -109,7 +121,7 @@ class _File:
 
     def bound(self, binding: Binding, *, keep_unresolved: bool = True) -> BoundNetwork:
         """Return the network with other sizes."""
-        return bind_model(deepcopy(self._model), binding, keep_unresolved=keep_unresolved)
+        return bind_model(self._model(), binding, keep_unresolved=keep_unresolved)
 
 
 def _import_widest(file: _File, shapes: tuple[OpenShape, ...]) -> tuple[OpenModule, tuple[OpenShape, ...]]:

@@ -120,8 +120,12 @@ def test_a_size_in_the_file_that_contradicts_the_shape_of_token_ids_is_refused(t
 
 @pytest.mark.parametrize(
     "sizes",
-    ["k = NonZero(i)  s = Shape(k)", "k = ConstantOfShape(i)  s = Shape(k)"],
-    ids=["sized by a result", "sized by an input"],
+    [
+        "k = NonZero(i)  s = Shape(k)",
+        "k = ConstantOfShape(i)  s = Shape(k)",
+        "two = Constant <value_ints = [0, 1]> ()  d = ReduceMax <keepdims = 0> (i)  k = OneHot(i, d, two)  s = Shape(k)",
+    ],
+    ids=["sized by a result", "sized by an input", "sized by an operand"],
 )
 def test_a_shape_that_values_decide_is_left_to_real_samples(sizes: str, tmp_path: Path) -> None:
     graph = f"""(float[6] x, int64[2] i) => (float[a, b] y) {{ {sizes}  y = Reshape(x, s) }}"""

@@ -40,6 +40,8 @@ _SELECTED_AS = {
     TensorProto.UINT16: TensorProto.INT32,
 }
 """ONNX Runtime selects these element types in a wider one only."""
+_NOT_SELECTED = (TensorProto.UINT64,)
+"""ONNX Runtime selects these in none."""
 _WHERE_OPSET = 9
 _GUARD_OPSET = 11
 """From which on `Equal` takes integers of any size."""
@@ -51,7 +53,7 @@ def resolve_if(flat: FlatGraph, node: onnx.NodeProto, inputs: Sequence[str], inl
 
     If the run decides, both branches are computed and each result is selected. So both need results of equal shapes and
     dtypes, and neither may do what fails for the inputs of the other. Where these could divide integers by zero, or gather
-    along an axis beyond its end, nodes are added that keep divisors and indices within bounds and change none that is.
+    along an axis beyond its end, nodes are added that keep divisors and indices within bounds, and leave valid ones unchanged.
 
     Raises:
         InvalidModelError: unequal-branches, unsupported-operator or invalid-onnx.
@@ -139,26 +141,39 @@ def _refuse_unequal(
 
 
 def _guard(flat: FlatGraph, checkpoint: tuple[int, int]) -> None:
-    """Add the nodes since a checkpoint anew, with divisors other than zero and indices within their axes."""
+    """Add the nodes since a checkpoint anew, with divisors that cannot fail and indices within their axes."""
     nodes = flat.nodes_from(checkpoint[0])
+    if not any(inner.op_type in (*_DIVISIONS, *_ALONG_AN_AXIS) for inner in nodes):
+        return
     flat.back_to(checkpoint)
     for inner in nodes:
         if inner.op_type in _DIVISIONS and flat.element_type(inner.input[0]) in _INTEGERS:
-            inner.input[1] = _without_zeros(flat, inner.input[1])
+            inner.input[1] = _safe_divisors(flat, inner)
         elif inner.op_type in _ALONG_AN_AXIS:
             inner.input[1] = _within_axis(flat, inner)
         flat.add(inner)
 
 
-def _without_zeros(flat: FlatGraph, divisors: str) -> str:
-    """Return the name of the divisors, with ones in place of zeros."""
+def _safe_divisors(flat: FlatGraph, node: onnx.NodeProto) -> str:
+    """Return the name of a division's divisors, with 1 in place of 0, and of -1 below the smallest number, whose quotient overflows."""
+    dividends, divisors = map(str, node.input)
     kind = flat.element_type(divisors)
-    if kind is None or flat.value(divisors) is not None or flat.is_guarded(divisors):
+    if kind in (None, *_NOT_SELECTED) or flat.value(divisors) is not None or flat.is_guarded(divisors):
         return divisors
     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
-    zero, unit = (flat.add_constant(np.array(value, dtype), f"{divisors}/{value}") for value in (0, 1))
-    is_zero = flat.make("Equal", [divisors, zero], f"{divisors}/is_zero")
-    return flat.guarded(_where(flat, is_zero, unit, divisors, f"{divisors}/guarded"))
+
+    def equals(tensor: str, number: int) -> str:
+        constant = flat.add_constant(np.array(number, dtype), f"{divisors}/{number}")
+        return flat.make("Equal", [tensor, constant], f"{tensor}/is")
+
+    fails = equals(divisors, 0)
+    if smallest := int(np.iinfo(dtype).min):
+        overflows = flat.make(
+            "And", [equals(divisors, -1), equals(dividends, smallest)], f"{divisors}/overflows"
+        )
+        fails = flat.make("Or", [fails, overflows], f"{divisors}/fails")
+    unit = flat.add_constant(np.array(1, dtype), f"{divisors}/1")
+    return flat.guarded(_where(flat, fails, unit, divisors, f"{divisors}/guarded"))
 
 
 def _within_axis(flat: FlatGraph, node: onnx.NodeProto) -> str:

@@ -84,7 +84,8 @@ def shares_taps(stage: Stage, loop: int, machine: Machine) -> bool:
     Then LLVM loads an element once, and converts bytes once, for all taps of a tile. With 16 registers it would not have room for them.
     """
     taps = prod(stage.extents[axis] for axis in stage.reduction)
-    shortest = max(_LEAST_LANES, machine.lanes(stage.writes[0].dtype) // 2)
+    lanes = machine.lanes(stage.writes[0].dtype)
+    shortest = min(lanes, max(_LEAST_LANES, lanes // 2))
     has_tail = stage.extents[loop] % shortest != 0
     if machine.registers < _REGISTERS_FOR_TAPS or taps > _MOST_TAPS or has_tail:
         return False

@@ -9,7 +9,7 @@ columns as the tile is wide, contiguous.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import ceil, inf, log
+from math import inf, log, prod
 from typing import Any
 
 from tvm.s_tir.schedule import ScheduleError
@@ -51,7 +51,7 @@ _PADDING_BYTES = 64 << 10
 _LEAST_PADDINGS = 32
 """Least number of such paddings, which threads share."""
 _MAX_COPIES = 2.0
-"""Most times that an element of a padding may be computed so; else it is computed once, before all tiles."""
+"""Most times that an element of a padding may be computed with tiles; else it is computed once, before all of them."""
 
 
 def schedule_tiled_reduction(sch: Any, block: Any, machine: Machine) -> bool:
@@ -205,17 +205,18 @@ class _TiledReduction:
 
         Changes `order` and `spatial`: a loop over the rows of tiles that share one comes before the last loop.
         """
-        tile, stage = self._tile, self._stage
+        tile = self._tile
         # The tiles of a pool have no rows: its padding is computed for a row of tiles, not for each tile.
         inner = 1 if tile.row_loops else 2
         padded = next((read for read in map(self._read_of_padding, producers) if read is not None), None)
-        if padded is None or len(tile.row_loops) != 2 or tile.row_loops[0] in self._tails:
+        if padded is None or len(tile.row_loops) != 2 or {tile.row_loops[0], tile.vector_loop} & self._tails:
             return inner
         position = order.index(tile.row_loops[0])
         rows = nominal_size(self._sch.get(spatial[position]).extent)
-        columns = ceil(stage.extents[tile.vector_loop] / tile.width)
-        row_bytes = read_bytes(padded) / (rows * columns)
-        most = min(_PADDING_BYTES / row_bytes, rows * columns / _LEAST_PADDINGS)
+        tiles = prod(
+            nominal_size(self._sch.get(loop).extent) for loop in spatial[:-1]
+        )  # in each row of tiles
+        most = min(_PADDING_BYTES / (read_bytes(padded) / tiles), tiles / _LEAST_PADDINGS)
         together = max(
             (count for count in range(1, rows + 1) if rows % count == 0 and count <= most), default=1
         )
@@ -228,7 +229,7 @@ class _TiledReduction:
         return inner + 1
 
     def _read_of_padding(self, padding: Any) -> Access | None:
-        """Return the read of a padding of which tiles read the columns that they write, as a depthwise convolution does."""
+        """Return the read of a padding if each tile reads only the columns that it writes, as in a depthwise convolution."""
         stage, tile, tiled = stage_of(self._sch, padding), self._tile, self._stage
         if stage is None or stage.is_costly or (tile.row_loops and self._has_large_weights()):
             return None
@@ -337,7 +338,7 @@ class _TiledReduction:
         return stage is not None and stage.is_injective and len(list(self._sch.get_consumers(block))) == 1
 
     def _place_paddings(self, producers: list[Any], first: Any, outside: list[tuple[int, int]]) -> None:
-        """Compute paddings in the loop that threads share, if tiles read their columns alone, and few elements twice."""
+        """Compute paddings in the loop that threads share, if each tile reads only its own columns and few elements are computed twice."""
         for producer in producers:
             padded = self._read_of_padding(producer)
             if padded is None or self._copies(padded, outside) > _MAX_COPIES:

@@ -68,9 +68,10 @@ def test_a_padding_is_computed_with_the_tiles_that_read_it_alone(
     assert (padding == tiles) is is_inside
 
 
-def test_rows_of_tiles_share_a_padding(tmp_path: Path) -> None:
+@pytest.mark.parametrize("batch", [1, 8])
+def test_rows_of_tiles_share_a_padding(batch: int, tmp_path: Path) -> None:
     """Tiles of two rows read four; alone, each would compute every row of the padding twice."""
-    script = default_schedule(convolution(tmp_path, 1, 96, 64, 64, groups=96), AVX512).script()
+    script = default_schedule(convolution(tmp_path, batch, 96, 64, 64, groups=96), AVX512).script()
     rows = next(loop for loop in loops_around(script, "pad_temp") if "ax0" in loop)
     count = int(rows.split("T.grid(T.int64(")[1].split(")")[0])
     assert count % 2 == 0

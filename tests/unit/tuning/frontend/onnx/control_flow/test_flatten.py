@@ -267,6 +267,28 @@ def test_divisors_of_a_branch_that_is_not_taken_may_be_zero(operator: str, divis
     flat(parsed(graph), {"x": np.array([divisors]), "on": np.array(0 not in divisors)})
 
 
+QUOTIENT = """
+net (TYPE[1, 2] x, TYPE[1, 2] d, bool on) => (TYPE[1, 2] y) {
+  y = If(on) <then_branch = t () => (TYPE[1, 2] out) { out = Div(x, d) }, else_branch = e () => (TYPE[1, 2] out) { out = Identity(x) }>
+}"""
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_a_quotient_that_overflows_is_not_computed(dtype: str, is_taken: bool) -> None:
+    """A CPU ends the process that divides the smallest number by -1."""
+    smallest = np.iinfo(dtype).min
+    dividends = [[7, smallest + 1] if is_taken else [smallest, 5]]
+    feeds = {"x": np.array(dividends, dtype), "d": np.array([[-1, -1 if is_taken else 0]], dtype)}
+    flat(parsed(QUOTIENT.replace("TYPE", dtype)), {**feeds, "on": np.array(is_taken)})
+
+
+def test_divisors_that_cannot_be_selected_are_refused_with_the_value_to_bind() -> None:
+    with pytest.raises(InvalidModelError, match="--value on=true") as caught:
+        bind_model(parsed(QUOTIENT.replace("TYPE", "uint64")), Binding.of({}, {}))
+    assert caught.value.code == "unsupported-operator"
+
+
 @pytest.mark.parametrize("operator", ["Gather", "GatherElements"])
 @pytest.mark.parametrize(("index", "is_taken"), [(-2, True), (1, True), (-3, False), (2, False)])
 def test_indices_of_a_branch_that_is_not_taken_may_be_out_of_range(
