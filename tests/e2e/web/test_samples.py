@@ -51,7 +51,11 @@ def choose_and_start_at_once(seat, content: bytes) -> Page:
     expect(page.get_by_role("button", name="Start the job")).to_be_visible()
 
     held: list[Route] = []
-    page.route("**/samples?name=*", held.append)
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/samples?name=*", hold)
     page.get_by_label("or number of trials").fill("8")
     field = page.get_by_label("or send a file")
     field.focus()
