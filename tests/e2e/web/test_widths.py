@@ -183,6 +183,7 @@ def test_a_sweep_is_started_by_its_form(seat: Any, server: ReplayServer, tmp_pat
     page = seat.sign_in()
     page.goto(f"{server.url}/sweeps")
     page.get_by_role("link", name="Start a sweep").click()
+    expect(page.get_by_role("button", name="Start the sweep")).to_be_visible()
     nothing_is_cut_off(page)
     seat.nothing_serious(page)
     page.get_by_role("checkbox", name="net@1", exact=True).check()
