@@ -61,12 +61,11 @@ def _size(report: JobReport) -> list[str]:
     ):
         return []
     kernels = plural(len(transformed), "kernel")
-    return [
-        (
-            f"The artifact has {size(report.artifact.size_bytes)}, the model's file {size(report.model.size_bytes)}: it holds the weights of "
-            f"{kernels} as Winograd's algorithm takes them, which is up to four times their size."
-        )
-    ]
+    sentence = (
+        f"The artifact has {size(report.artifact.size_bytes)}, the model's file {size(report.model.size_bytes)}: it holds the weights of "
+        f"{kernels} as Winograd's algorithm takes them, which is up to four times their size."
+    )
+    return [sentence]
 
 
 def _inputs_of(checks: ReportChecks) -> str:

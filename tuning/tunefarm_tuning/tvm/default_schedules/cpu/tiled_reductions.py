@@ -106,7 +106,7 @@ class _TiledReduction:
         """Split, order, fuse, unroll and vectorise the loops."""
         sch, stage, tile = self._sch, self._stage, self._tile
         loops = list(sch.get_loops(self._block))
-        producers = [block for block in sch.get_producers(self._block) if self._is_padding(block)]
+        paddings = self._paddings()
         self._lay_out_panel()
         epilogue = self._epilogue()
         inner: list[Any] = []
@@ -123,13 +123,13 @@ class _TiledReduction:
         sums = [loops[axis] for axis in stage.reduction]
         sch.reorder(*(outer[axis] for axis in order), *sums, *inner, vectors, lanes)
         spatial = [outer[axis] for axis in order]
-        inner_loops = self._share_padding(producers, order, spatial)
+        inner_loops = self._share_padding(paddings, order, spatial)
         sizes = [nominal_size(sch.get(loop).extent) for loop in spatial]
         first, fused = self._parallel(spatial, order, inner_loops)
         deepest = spatial[-1] if fused < len(spatial) else first
         self._place_epilogue(epilogue, deepest)
         self._place_panel(order, spatial, first, fused)
-        self._place_paddings(producers, first, list(zip(order, sizes, strict=True))[:fused])
+        self._place_paddings(paddings, first, list(zip(order, sizes, strict=True))[:fused])
         if any(tile.vector_loop in read.near for read in stage.reads):
             sch.unroll(sums[-1])  # the indices of a shuffle must be constants
         elif shares_taps(stage, tile.vector_loop, self._machine):
@@ -200,7 +200,7 @@ class _TiledReduction:
     def _has_large_weights(self) -> bool:
         return self._panel is not None and read_bytes(self._panel[1]) > _NEAR_BYTES
 
-    def _share_padding(self, producers: list[Any], order: list[int], spatial: list[Any]) -> int:
+    def _share_padding(self, paddings: list[tuple[Any, Access]], order: list[int], spatial: list[Any]) -> int:
         """Let rows of tiles share a padding of their columns; return how many loops stay inside of those that threads share.
 
         Changes `order` and `spatial`: a loop over the rows of tiles that share one comes before the last loop.
@@ -208,15 +208,14 @@ class _TiledReduction:
         tile = self._tile
         # The tiles of a pool have no rows: its padding is computed for a row of tiles, not for each tile.
         inner = 1 if tile.row_loops else 2
-        padded = next((read for read in map(self._read_of_padding, producers) if read is not None), None)
-        if padded is None or len(tile.row_loops) != 2 or {tile.row_loops[0], tile.vector_loop} & self._tails:
+        if not paddings or len(tile.row_loops) != 2 or {tile.row_loops[0], tile.vector_loop} & self._tails:
             return inner
         position = order.index(tile.row_loops[0])
         rows = nominal_size(self._sch.get(spatial[position]).extent)
         tiles = prod(
             nominal_size(self._sch.get(loop).extent) for loop in spatial[:-1]
         )  # in each row of tiles
-        most = min(_PADDING_BYTES / (read_bytes(padded) / tiles), tiles / _LEAST_PADDINGS)
+        most = min(_PADDING_BYTES / (read_bytes(paddings[0][1]) / tiles), tiles / _LEAST_PADDINGS)
         together = max(
             (count for count in range(1, rows + 1) if rows % count == 0 and count <= most), default=1
         )
@@ -228,10 +227,17 @@ class _TiledReduction:
         spatial.insert(-1, within)
         return inner + 1
 
-    def _read_of_padding(self, padding: Any) -> Access | None:
+    def _paddings(self) -> list[tuple[Any, Access]]:
+        """Return the blocks that may be computed with tiles, each with its read."""
+        reads = [(block, self._read_of_padding(block)) for block in self._sch.get_producers(self._block)]
+        return [(block, read) for block, read in reads if read is not None]
+
+    def _read_of_padding(self, block: Any) -> Access | None:
         """Return the read of a padding if each tile reads only the columns that it writes, as in a depthwise convolution."""
-        stage, tile, tiled = stage_of(self._sch, padding), self._tile, self._stage
-        if stage is None or stage.is_costly or (tile.row_loops and self._has_large_weights()):
+        stage, tile, tiled = stage_of(self._sch, block), self._tile, self._stage
+        if stage is None or not stage.is_injective or len(list(self._sch.get_consumers(block))) != 1:
+            return None
+        if stage.is_costly or (tile.row_loops and self._has_large_weights()):
             return None
         windows = [loop for loop in tiled.reduction if tiled.extents[loop] > 1]
         for read in tiled.reads:
@@ -333,17 +339,14 @@ class _TiledReduction:
         own = list(self._sch.get_loops(copy))[-len(self._sch.get(copy).iter_vars) :]
         vectorize_inner(self._sch, own, tile.lanes, unroll=False)
 
-    def _is_padding(self, block: Any) -> bool:
-        stage = stage_of(self._sch, block)
-        return stage is not None and stage.is_injective and len(list(self._sch.get_consumers(block))) == 1
-
-    def _place_paddings(self, producers: list[Any], first: Any, outside: list[tuple[int, int]]) -> None:
-        """Compute paddings in the loop that threads share, if each tile reads only its own columns and few elements are computed twice."""
-        for producer in producers:
-            padded = self._read_of_padding(producer)
-            if padded is None or self._copies(padded, outside) > _MAX_COPIES:
+    def _place_paddings(
+        self, paddings: list[tuple[Any, Access]], first: Any, outside: list[tuple[int, int]]
+    ) -> None:
+        """Compute paddings in the loop that threads share, if few of their elements are then computed twice."""
+        for block, read in paddings:
+            if self._copies(read, outside) > _MAX_COPIES:
                 continue
-            before = len(list(self._sch.get_loops(producer)))
-            self._sch.compute_at(producer, first)
-            own = list(self._sch.get_loops(producer))[-before:]
+            before = len(list(self._sch.get_loops(block)))
+            self._sch.compute_at(block, first)
+            own = list(self._sch.get_loops(block))[-before:]
             vectorize_inner(self._sch, own, self._machine.lanes(self._stage.writes[0].dtype), unroll=False)
