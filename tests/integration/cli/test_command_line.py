@@ -122,7 +122,7 @@ def test_compile_takes_what_is_on_record(run: Any, farm: Any, tmp_path: Path) ->
     assert "no search" in result.stderr
     assert run("compile", model_file, "--detach").stdout.startswith("job_")
     assert "no such option" in run("compile", model_file, "--minutes", "1", code=2).output.lower()
-    assert "no device key 'nowhere'" in run("compile", model_file, "--device-key", "nowhere", code=2).output
+    assert "no pool 'nowhere'" in run("compile", model_file, "--device-key", "nowhere", code=2).output
 
 
 def test_weights_in_other_files_are_uploaded_with_the_model(run: Any, tmp_path: Path) -> None:

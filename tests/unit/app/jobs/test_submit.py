@@ -71,7 +71,7 @@ def test_a_model_that_failed_says_why(farm) -> None:
     ("terms", "code", "words"),
     [
         ({"device_key": "poll"}, "unknown-device-key", "did you mean pool"),
-        ({"device_key": "zzzzzz"}, "unknown-device-key", "there are pool"),
+        ({"device_key": "zzzzzz"}, "unknown-device-key", "there is no pool 'zzzzzz'; there is pool"),
         ({"tuner": "xgbost"}, "unknown-tuner", "did you mean xgb"),
         ({"tuner": "magic"}, "unknown-tuner", "there are xgb, ga, random, grid, evolutionary"),
         (
@@ -83,7 +83,21 @@ def test_a_model_that_failed_says_why(farm) -> None:
         ({"round_size": 0}, "invalid-round-size", "between"),
         ({"target": "llvm -mcpu=zzz"}, "unknown-target", "zzz"),
         ({"target": "cuda/sm_90"}, "incompatible-target", "cuda"),
-        ({"budget": Budget(wall_sec=float("inf"))}, "invalid-budget", "finite"),
+        (
+            {"budget": Budget(wall_sec=float("inf"))},
+            "invalid-budget",
+            "the time of the search must be at most 366 d 0 h",
+        ),
+        (
+            {"budget": JobBudget(job_sec=1e9)},
+            "invalid-budget",
+            "the time of the whole job must be at most 366 d 0 h",
+        ),
+        (
+            {"budget": Budget(trials=1 << 40)},
+            "invalid-budget",
+            "the number of trials must be at most 2,147,483,647",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_request_is_said(farm, terms, code, words) -> None:
