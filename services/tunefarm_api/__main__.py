@@ -26,8 +26,6 @@ from tunefarm_tuning.process.listening import listen
 
 log = structlog.stdlib.get_logger(__name__)
 
-_BACKLOG = 256
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the API. Return the exit code: 0 after SIGTERM or SIGINT, 2 if it cannot start with its settings."""
@@ -40,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = load_settings()
         configure_logging(settings.log_level, role="api")
         _prepare(settings, options)
-        listener = listen(options.host, options.port, backlog=_BACKLOG)
+        listener = listen(options.host, options.port)
     except TunefarmError as error:
         sys.stderr.write(f"tunefarm-api: {error.message}\n")
         return 2

@@ -145,6 +145,12 @@ def test_jobs_are_chosen_and_compared(seat: Any, server: ReplayServer, tmp_path:
     expect(page.get_by_role("region", name="Kernels")).to_contain_text("matmul_1")
     expect(page.get_by_text("2 kernels belong to one of the jobs alone")).to_be_visible()
     nothing_is_cut_off(page)
+    chart = page.locator("svg.curves")
+    assert chart.evaluate("chart => getComputedStyle(chart).overflow") == "visible"
+    for mark in chart.locator(".mark").all():
+        box = mark.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0, "the longest times are not cut off"
     seat.nothing_serious(page)
 
 

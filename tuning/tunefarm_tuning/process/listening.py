@@ -8,7 +8,7 @@ import socket
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, TransientError, TunefarmError
 
 
-def listen(host: str, port: int, *, backlog: int) -> socket.socket:
+def listen(host: str, port: int, *, backlog: int = 256) -> socket.socket:
     """Return a listening socket.
 
     Args:

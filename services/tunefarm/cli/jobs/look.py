@@ -160,11 +160,12 @@ def compare_jobs(
             "job",
             "model",
             "devices",
+            "precision",
             "state",
             ">latency",
             ">over ONNX Runtime",
             *(f">over {runtime_title(name)}" for name in beside),
-            ">untuned",
+            ">over untuned",
             ">trials",
             ">searched",
         ),
@@ -173,6 +174,7 @@ def compare_jobs(
                 job["id"],
                 job["model_name"],
                 job["device_key"],
+                job["precision"],
                 job["state"],
                 quantities.latency(job["latency_sec"])
                 + (" (estimate)" if job["latency_sec"] and not job["is_measured"] else ""),
@@ -201,7 +203,9 @@ def compare_jobs(
 
 def _kernel_times(kernel: Mapping[str, Any]) -> list[str]:
     return [
-        "not measured" if sec is None and weight is not None else quantities.latency(sec)
+        "not measured"
+        if sec is None and weight is not None
+        else quantities.latency(sec) + (f" × {weight}" if sec is not None and (weight or 1) > 1 else "")
         for sec, weight in zip(kernel["best_sec"], kernel["weights"], strict=True)
     ]
 
