@@ -13,7 +13,7 @@ from tunefarm_app.report.parts import Part, ReportRatio
 from tunefarm_db.states.job import OPEN_STATES
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, Page, Sweep, SweepCell
-from tunefarm_text.job_terms import RUNTIMES, SWEEP_RULE
+from tunefarm_text.job_terms import RUNTIMES, sweep_rule
 
 REFUSED = "refused"
 """The state of a combination that has no job."""
@@ -100,7 +100,8 @@ def sweep_report(repos: Repositories, sweep_id: str) -> SweepReport:
     stored = repos.sweeps.cells([sweep_id])[sweep_id]
     best = _fastest(stored, jobs)
     cells = [_cell(cell, jobs.get(cell.job_id or ""), best) for cell in stored]
-    return SweepReport(**_head(sweep, stored, jobs).model_dump(), rule=SWEEP_RULE, cells=cells)
+    rule = sweep_rule(sweep.budget, pools=len({cell.device_key for cell in cells if cell.job_id}))
+    return SweepReport(**_head(sweep, stored, jobs).model_dump(), rule=rule, cells=cells)
 
 
 def sweep_page(repos: Repositories, *, cursor: str | None, limit: int) -> Page[SweepHead]:

@@ -55,7 +55,7 @@ def test_tune_and_look_at_everything(run: Any, farm: Any, tmp_path: Path) -> Non
         assert f"left out     {left_out}\n" in run("jobs", "show", job["id"]).stdout
     assert job_id in run("jobs", "list", "--state", "succeeded").stdout
     assert parsed(run, "jobs", "show", job_id)["trials"] == 16
-    assert "stopped by   trials" in run("jobs", "show", job_id).stdout
+    assert "search ended its limit of trials is reached" in run("jobs", "show", job_id).stdout
     assert [task["weight"] for task in parsed(run, "jobs", "tasks", job_id)] == [1, 2]
     listed = run("jobs", "tasks", job_id).stdout
     assert "matmul_1" in listed

@@ -17,7 +17,7 @@ from tunefarm.cli.base.options import Limit, Tags, Text
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.base.references import find_job, find_model, find_sweep
 from tunefarm_text import quantities
-from tunefarm_text.job_terms import RUNTIMES, runtime_title
+from tunefarm_text.job_terms import RUNTIMES, STOPS, runtime_title
 
 if TYPE_CHECKING:
     from tunefarm.client import Job, JobTask
@@ -115,7 +115,7 @@ def list_jobs(
             ">failed": lambda job: job.failures,
             ">best": lambda job: job.best_text,
             ">over untuned": lambda job: job.over_untuned_text,
-            ">over ONNX Runtime": lambda job: job.over_runtime_text,
+            ">over other runtimes": lambda job: job.over_runtime_text,
             "tags": lambda job: ", ".join(job.tags),
             "created": lambda job: quantities.local_time(job.created_at),
         },
@@ -334,11 +334,11 @@ def show_state(out: Output, job: Job) -> None:
         ("kernels", f"{job.progress.tasks_with_record} of {job.progress.tasks_total} measured"),
         ("latency", job.latency_text),
         ("over untuned", job.over_untuned_text),
-        ("over ORT", job.over_runtime_text),
+        ("over others", job.over_runtime_text),
         ("kernels' sum", quantities.latency(job.best_latency_sec)),
         ("priority", f"{job.priority}"),
         ("waiting", job.waiting or quantities.NONE),
-        ("stopped by", job.stop_reason or quantities.NONE),
+        ("search ended", STOPS.get(str(job.stop_reason), job.stop_reason or quantities.NONE)),
         ("created", quantities.local_time(job.created_at)),
         ("ended", quantities.local_time(job.finished_at)),
         *(("tags", ", ".join(job.tags)) for _ in job.tags[:1]),
