@@ -302,13 +302,21 @@ def test_a_model_without_fixed_shapes_says_what_to_do_about_it_in_a_browser(brow
         options = "--shape x=1,3 --value sr=<16000>"
         repos.models.set_failed(
             model.id,
-            {"code": "unknown-dimension", "message": "n is not fixed", "fields": {"options": options}},
+            {
+                "code": "unknown-dimension",
+                "message": f"n is not fixed; it runs, for example, with: {options}",
+                "fields": {"options": options},
+            },
         )
         repos.models.set_failed(other.id, {"code": "not-protobuf", "message": "it is a picture"})
     hint = "Shapes of dynamic inputs"
     assert hint in browser.page(f"/models/{model.id}").text
     assert browser.page(f"/models/{model.id}").element("pre", id="options").text == options
-    assert hint in browser.page("/models").text, "that is what the form calls it"
+    listed = browser.page("/models")
+    assert hint in listed.text, "that is what the form calls it"
+    assert "n is not fixed" in listed.text
+    assert "--shape" not in listed.text, "a page takes no options of the command"
+    assert [link.text for link in listed.all("a", href=f"/models/{model.id}")] == ["net", "Give its shapes"]
     assert hint not in browser.page(f"/models/{other.id}").text
 
 
