@@ -315,7 +315,7 @@ def test_a_model_without_fixed_shapes_says_what_to_do_about_it_in_a_browser(brow
     listed = browser.page("/models")
     assert hint in listed.text, "that is what the form calls it"
     assert "n is not fixed" in listed.text
-    assert "--shape" not in listed.text, "a page takes no options of the command"
+    assert "it runs, for example" not in listed.text, "its options of the command are in the page's form"
     assert [link.text for link in listed.all("a", href=f"/models/{model.id}")] == ["net", "Give its shapes"]
     assert hint not in browser.page(f"/models/{other.id}").text
 
