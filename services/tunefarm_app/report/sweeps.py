@@ -159,11 +159,18 @@ def _fastest(cells: Sequence[SweepCell], jobs: dict[str, Job]) -> set[str]:
 
 
 def _error_of(job: Job) -> float:
-    """Return the factor by which the job's latency may be off, as far as its speed-up over untuned tells."""
-    ratio = speedups_of(job).get(UNTUNED)
-    if ratio is None or not ratio.low or ratio.high is None:
-        return 1.0
-    return max(ratio.high / ratio.value, ratio.value / ratio.low)
+    """Return the factor by which the job's latency may be off, as far as its ratios to what was timed beside it tell.
+
+    The widest counts: an artifact that fell back to the untuned network is exactly as fast as that, which tells nothing.
+    """
+    return max(
+        (
+            max(ratio.high / ratio.value, ratio.value / ratio.low)
+            for ratio in speedups_of(job).values()
+            if ratio.low and ratio.high is not None
+        ),
+        default=1.0,
+    )
 
 
 def _cell(cell: SweepCell, job: Job | None, fastest: set[str]) -> ReportedCell:
