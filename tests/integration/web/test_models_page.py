@@ -392,4 +392,8 @@ def test_tags_and_the_note_of_a_model(browser: Browser, farm) -> None:
         rows = [row.attrs["id"] for row in browser.page(f"/models{query}").all("tr") if "id" in row.attrs]
         assert rows == expected, query
     assert "No model matches." in browser.page("/models?tag=none").text
-    assert "no tag" in browser.post(f"/models/{model.id}/labels", tags="<x>").text
+    refused = browser.post(f"/models/{model.id}/labels", tags="<x>", note="kept")
+    assert "no tag" in refused.text
+    form = checked(refused.text).element("form", action=f"/models/{model.id}/labels")
+    assert (form.element("input", id="tags").attrs["value"], form.element("textarea").text) == ("<x>", "kept")
+    assert browser.get(f"/models/{model.id}/labels").url.path == f"/models/{model.id}"
