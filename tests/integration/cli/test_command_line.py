@@ -168,6 +168,8 @@ def test_what_can_be_wrong(run: Any, farm: Any, tmp_path: Path) -> None:
     assert "empty" in run("tune", empty, code=2).stderr
     for option in ("--trials", "--seconds", "--minutes", "--search-minutes", "--patience"):
         assert "above zero" in run("tune", model_file, option, "0", code=2).stderr
+    endless = run("tune", model_file, "--minutes", "1e400", code=2).stderr
+    assert "--minutes must be a number above zero, not inf" in endless
     assert "--quick and --minutes" in run("tune", model_file, "--quick", "--minutes", "2", code=2).stderr
     assert "job-seconds" in run("tune", model_file, "--quick", "--job-seconds", "30", code=2).stderr
     assert "unknown" not in run("tune", model_file, "--shape", "x", code=2).stderr
