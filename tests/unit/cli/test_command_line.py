@@ -87,7 +87,7 @@ def test_wrong_usage_is_2() -> None:
         (["nothing", "--json"], "No such command 'nothing'"),
         (
             ["jobs", "list", "--limit", "0", "--json"],
-            "Invalid value for '--limit': it must be greater than or equal to 1",
+            "Invalid value for '--limit' / '-n': it must be greater than or equal to 1",
         ),
         (["serve", "--port", "abc", "--json"], "Invalid value for '--port': it must be a whole number"),
         (
