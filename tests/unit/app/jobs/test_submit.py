@@ -12,6 +12,7 @@ from tunefarm_app.jobs.control import cancel_job
 from tunefarm_app.jobs.submit import JobRequest, SubmittedJob, compile_now, submit_job
 from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_app.models.removal import delete_model
+from tunefarm_app.report.measuring import artifact_of
 from tunefarm_db.states.job import JobState
 from tunefarm_text import job_terms
 from tunefarm_tuning import tuner
@@ -282,6 +283,17 @@ def test_it_comes_before_its_job_on_a_device(farm, tuning_job) -> None:
     with farm.services.uow.read() as repos:
         ahead = repos.turns.next_of("pool")
     assert [step.job_id for step in ahead] == [so_far.id]
+
+
+def test_a_cancelled_job_without_an_artifact_says_how_to_get_its_best(farm, tuning_job) -> None:
+    farm.with_settings(step_chain_sec=0.0).run(steps=2)
+    cancel_job(farm.services, tuning_job.id)
+    with (
+        farm.services.uow.read() as repos,
+        pytest.raises(ConflictError, match="jobs artifact --now") as caught,
+    ):
+        artifact_of(repos, repos.jobs.get(tuning_job.id))
+    assert caught.value.code == "no-artifact"
 
 
 def test_a_cancelled_job_hands_back_its_best(farm, tuning_job) -> None:
