@@ -20,6 +20,7 @@ from tunefarm_app.jobs.sweeps import (
 from tunefarm_app.jobs.terms import JobTerms
 from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_app.models.removal import delete_model
+from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.sweeps import SweepReport, sweep_report, sweep_report_page
 from tunefarm_db.states.job import JobState
 from tunefarm_text.job_terms import MAX_SWEEP_JOBS
@@ -135,6 +136,8 @@ def test_a_failed_job_does_not_take_the_others_with_it(farm: Farm) -> None:
     assert row.is_measured == (farm.job(first).network_latency_sec is not None)
     assert row.latency_sec is not None
     assert done.cells[1].error is not None
+    caveats = " ".join(job_report(farm.services, first).reproduce.caveats)
+    assert "sweep" not in caveats, "the command has no such option"
     page = sweep_report_page(done)
     assert "it &lt;broke&gt;" in page
     assert "<script" not in page
