@@ -13,7 +13,7 @@ import structlog
 from tunefarm_api.app import create_app
 from tunefarm_api.first_key import ensure_device_token_file, ensure_key_file
 from tunefarm_api.gate import LOOPBACK_HOSTS
-from tunefarm_api.server import listen, serve, url_of
+from tunefarm_api.server import serve, url_of
 from tunefarm_app.identity.authority import ensure_authority
 from tunefarm_app.identity.signing import ensure_signing_key, public_keys
 from tunefarm_app.runtime.composition import compose
@@ -22,6 +22,7 @@ from tunefarm_app.settings import Settings, load_settings
 from tunefarm_db.schema import check_schema, upgrade
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.process.lifeline import forbid_inspection
+from tunefarm_tuning.process.listening import listen
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -40,9 +41,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         listener = listen(options.host, options.port)
     except TunefarmError as error:
         sys.stderr.write(f"tunefarm-api: {error.message}\n")
-        return 2
-    except OSError as error:
-        sys.stderr.write(f"tunefarm-api: cannot listen on {options.host}:{options.port}: {error.strerror}\n")
         return 2
     with listener:
         url = url_of(listener, options.host)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, QueryParams, State
@@ -17,7 +17,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tunefarm_api.auth import PUBLIC_PATHS, UnauthenticatedError, bearer_token
 from tunefarm_api.concurrency import RequestsUnderWay
 from tunefarm_api.connections import MAX_HEADERS
-from tunefarm_api.paths import SIGN_IN, is_page, is_public, is_samples_path, is_upload_path
+from tunefarm_api.paths import (
+    SIGN_IN,
+    is_page,
+    is_public,
+    is_samples_path,
+    is_unknown_page,
+    is_upload_path,
+    no_such_page,
+)
 from tunefarm_api.small_bodies import limited
 from tunefarm_api.web.session import authenticate_page
 from tunefarm_app.access.api_keys import verify_api_key
@@ -122,6 +130,10 @@ async def _know(scope: Scope, headers: Headers) -> None:
         await _know_page(scope, headers, strangers, address)
     elif path in PUBLIC_PATHS:
         strangers.count_request(address, "health")
+    elif is_unknown_page(scope):
+        with suppress(UnauthenticatedError):  # there is nothing to be let in to
+            await _know_page(scope, headers, strangers, address)
+        raise no_such_page(path)
     else:
         await _authenticate(scope, headers, strangers, address)
 

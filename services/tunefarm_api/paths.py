@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
+from tunefarm_tuning.core.untrusted_text import clean
 
 _FIRST_PARTS = frozenset(
     {
@@ -27,6 +29,7 @@ _FIRST_PARTS = frozenset(
     }
 )
 _PUBLIC = frozenset({"sign-in", "static"})
+_API_PARTS = frozenset({"v1", "healthz", "readyz", "metrics"})
 
 _SAMPLES = re.compile(r"(?:/v1)?/models/[^/]+/samples")
 
@@ -69,6 +72,19 @@ def name_of(segment: str) -> str:
 def is_page(path: str) -> bool:
     """Return whether the path is the dashboard's, whether or not there is anything at it."""
     return _first_part(path) in _FIRST_PARTS
+
+
+def is_unknown_page(scope: Scope) -> bool:
+    """Return whether a browser asks for a page at an address that is neither the dashboard's nor the API's."""
+    if scope["method"] not in ("GET", "HEAD") or _first_part(scope["path"]) in _FIRST_PARTS | _API_PARTS:
+        return False
+    headers = Headers(scope=scope)
+    return "text/html" in headers.get("accept", "") and "authorization" not in headers
+
+
+def no_such_page(path: str) -> NotFoundError:
+    """Return the error of an address at which the dashboard has no page."""
+    return NotFoundError(f"the dashboard has no page at {clean(path)}", code="no-such-page")
 
 
 def is_public(path: str) -> bool:

@@ -18,12 +18,6 @@ from tunefarm_api.connections import MAX_HEAD_BYTES, Connections, allow_open_fil
 SHUTDOWN_SEC = 20
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket; port 0 chooses a free port."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=256)
-
-
 def url_of(listener: socket.socket, host: str) -> str:
     """Return the URL of the listener for clients on this machine."""
     port = listener.getsockname()[1]

@@ -48,6 +48,17 @@ API_LIMITS: Mapping[str, str] = {
 }
 """Names of the limits in the API's `budget`, by the names of the client and the command."""
 
+STOPS: Mapping[str, str] = {
+    "trials": "its limit of trials is reached",
+    "wall_sec": "its time limit is reached",
+    "patience_trials": "no better kernel within its patience",
+    "min_gain_per_min": "the expected gain is below its limit",
+    "exhausted": "the search space is exhausted",
+    "no-search": "there was none, as asked for",
+    "finished": "somebody asked for the artifact",
+}
+"""Why a search ended (`Job.stop_reason`)."""
+
 NO_SEARCH = (
     "Without a search there is no budget: the artifact is compiled at once, with the best kernels on record, and untuned ones "
     "where there is no record."
@@ -94,7 +105,34 @@ SWEEP_RULE = (
     "Pools work side by side: each has all of the sweep's time, which its jobs share equally. All jobs share the trials equally. Patience "
     "and least gain are each job's own. What a job leaves is not passed on."
 )
-"""How the jobs of a sweep share its budget."""
+"""How the jobs of a sweep share its budget, whatever that is."""
+
+
+def sweep_rule(budget: Mapping[str, Any], *, pools: int) -> str:
+    """Return how the jobs of a sweep share this budget: what of `SWEEP_RULE` applies to it."""
+    has_time = bool(budget.get("job_sec") or budget.get("wall_sec"))
+    parts = []
+    if has_time and pools > 1:
+        parts.append(
+            "Pools work side by side: each has all of the sweep's time, which its jobs share equally."
+        )
+    elif has_time:
+        parts.append("The jobs share the time equally.")
+    if budget.get("trials"):
+        parts.append("All jobs share the trials equally.")
+    shared = bool(parts)
+    if own := [
+        words
+        for name, words in (("patience_trials", "Patience"), ("min_gain_per_min", "Least gain"))
+        if budget.get(name)
+    ]:
+        parts.append(
+            f"{' and '.join([own[0], *(w.lower() for w in own[1:])])} {'are' if len(own) > 1 else 'is'} each job's own."
+        )
+    if shared:
+        parts.append("What a job leaves is not passed on.")
+    return " ".join(parts)
+
 
 LABELS: Mapping[str, str] = {
     "tags": "Words by which people find it again: up to 20, each of up to 40 letters, digits and . _ : / + = - between them. "

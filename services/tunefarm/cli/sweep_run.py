@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -235,9 +237,16 @@ def _upload_all(
             code, message = error.code, error.message
         else:
             continue
+        if len(files) > 1:
+            message = options_for(file.path, message)
         out.warning(f"{file.path}: {message}")
         refused.append({"name": file.path.name, "code": code, "message": message})
     return samples, refused
+
+
+def options_for(path: Path, message: str) -> str:
+    """Return a message whose options are for this file alone: without its name, they would be for every file of the sweep."""
+    return re.sub(r"--(shape|value) ", lambda option: f"{option[0]}{shlex.quote(f'{path.name}:')}", message)
 
 
 def _follow(out: Output, client: Client, sweep: Sweep) -> Sweep:

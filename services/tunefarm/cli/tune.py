@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -219,8 +220,10 @@ def _run(
 
 def _check_limits(limits: Mapping[str, float | None]) -> None:
     for option, limit in limits.items():
-        if limit is not None and not limit > 0:
-            raise InvalidInputError(f"{option} must be above zero, not {limit:g}", code="invalid-budget")
+        if limit is not None and not 0 < limit < math.inf:
+            raise InvalidInputError(
+                f"{option} must be a number above zero, not {limit:g}", code="invalid-budget"
+            )
 
 
 def _show_results(out: Output, job: Job, files: Download, report: Mapping[str, Any]) -> None:

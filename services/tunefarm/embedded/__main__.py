@@ -18,6 +18,7 @@ from tunefarm.embedded.parts import Facts, all_parts
 from tunefarm.embedded.supervisor import Supervisor
 from tunefarm_tuning.core.errors import InvariantError, TunefarmError
 from tunefarm_tuning.process.lifeline import forbid_inspection
+from tunefarm_tuning.process.listening import listen
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         home = FarmHome(arguments.home)
         home.prepare()
         lock = home.lock()
+        listen(arguments.options.host, arguments.options.port, backlog=1).close()
         wait = _wait_for_end(with_stdin=arguments.with_stdin)
         facts = Facts(home=home, options=arguments.options, valkey_server=valkey.find_server())
         if arguments.with_stdin:

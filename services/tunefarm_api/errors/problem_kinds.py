@@ -50,6 +50,7 @@ _MEANINGS: dict[int, dict[str, str]] = {
         "job-not-found": "There is no such job.",
         "key-not-found": "There is no such API key.",
         "model-not-found": "There is no such model.",
+        "no-such-page": "The dashboard has no page at this address.",
         "no-such-route": "There is no route at this path.",
         "no-such-source": "The kernel has no source of this kind. `kinds` lists its kinds.",
         "not-signed": "The artifact has no signed statement: the farm had no signing key when it was compiled (`TUNEFARM_SIGNING_KEY`).",

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from tunefarm_api.errors.problem_kinds import URN
 from tunefarm_api.methods import allowed_methods, method_of
-from tunefarm_api.paths import TUS_VERSION, is_upload_path
+from tunefarm_api.paths import TUS_VERSION, is_page, is_upload_path, no_such_page
 from tunefarm_api.schemas.problem import Problem
 from tunefarm_db.acting import acting
 from tunefarm_tuning.core.errors import (
@@ -187,6 +187,8 @@ async def _on_http_exception(request: Request, error: Exception) -> ProblemRespo
         return _invalid_request(request, [{"where": "body", "message": "this is not JSON in UTF-8"}])
     code = _CODE_BY_STATUS.get(error.status_code, f"http-{error.status_code}")
     detail, headers = str(error.detail), error.headers
+    if code == "no-such-route" and is_page(request.url.path):
+        return response_to_error(request.url.path, request_id_of(request), no_such_page(request.url.path))
     if code == "no-such-route":
         detail = f"there is no route at {clean(request.url.path)}"
     elif code == "method-not-allowed":

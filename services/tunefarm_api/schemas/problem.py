@@ -20,7 +20,7 @@ class Problem(Output):
                     "type": "urn:tunefarm:problem:unknown-device-key",
                     "title": "Unknown device key",
                     "status": 422,
-                    "detail": "there is no device key 'epic'; did you mean epyc?",
+                    "detail": "there is no pool 'epic'; did you mean epyc?",
                     "instance": "/v1/jobs",
                     "code": "unknown-device-key",
                     "request_id": "5f0c1ab2c3d4e5f6",

@@ -6,7 +6,10 @@ from typing import Annotated
 from urllib.parse import parse_qsl
 
 from fastapi import Depends, Request
+from fastapi.responses import HTMLResponse
 
+from tunefarm_api.errors.problems import status_of
+from tunefarm_api.web.rendering import page
 from tunefarm_tuning.core.errors import InvalidInputError
 
 Form = dict[str, str]
@@ -48,3 +51,20 @@ def number_of(form: Form, name: str) -> float:
 def labels_of(form: Form) -> tuple[list[str], str]:
     """Return the tags and the note of a form; tags have spaces or commas between them."""
     return form.get("tags", "").replace(",", " ").split(), form.get("note", "")
+
+
+def refused_labels(
+    request: Request, items: str, item_id: str, form: Form, error: InvalidInputError
+) -> HTMLResponse:
+    """Return the form of tags and a note again, as it was filled in, with what is wrong with it.
+
+    Args:
+        request: The request that sent it.
+        items: Path of the list that the item is in.
+        item_id: The job or model.
+        form: What was sent.
+        error: Why it was refused.
+    """
+    shown = page("refused_labels.html", request, list=items, item_id=item_id, given=form, refused=error)
+    shown.status_code = status_of(error)
+    return shown

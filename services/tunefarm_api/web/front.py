@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tunefarm_api.errors.problems import MEDIA_TYPE
-from tunefarm_api.paths import SIGN_IN, is_page
+from tunefarm_api.paths import SIGN_IN, is_page, is_unknown_page
 from tunefarm_api.web.rendering import render_text
 
 _HEADERS = {
@@ -31,7 +31,7 @@ class PageFront:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not is_page(scope["path"]):
+        if scope["type"] != "http" or not (is_page(scope["path"]) or is_unknown_page(scope)):
             await self._app(scope, receive, send)
             return
         request = Headers(scope=scope)

@@ -18,7 +18,7 @@ from tunefarm_api.errors.problems import status_of
 from tunefarm_api.paths import UPLOADS
 from tunefarm_api.schemas.base import cursor_of
 from tunefarm_api.transfer import tus
-from tunefarm_api.web.forms import Form, FormDep, labels_of
+from tunefarm_api.web.forms import Form, FormDep, labels_of, refused_labels
 from tunefarm_api.web.jobs.job_form import BEFORE, pools_of, request_of
 from tunefarm_api.web.jobs.job_line import JobLine, job_lines
 from tunefarm_api.web.jobs.task_view import shapes_text
@@ -176,16 +176,20 @@ async def bind(model_id: ModelId, request: Request, form: FormDep, services: Ser
 
 @router.get("/models/{model_id}/bind", dependencies=[needs("read")])
 @router.get("/models/{model_id}/jobs", dependencies=[needs("read")])
+@router.get("/models/{model_id}/labels", dependencies=[needs("read")])
 def where_the_form_is(model_id: str) -> Response:
     """Lead to the page with the form, whose address this is after the form was refused."""
     return RedirectResponse(f"/models/{quote(model_id, safe='')}", 303)
 
 
 @router.post("/models/{model_id}/labels", dependencies=[needs("write")])
-async def label(model_id: ModelId, form: FormDep, services: ServicesDep) -> Response:
-    """Set the tags and the note of a model."""
-    tags, note = labels_of(form)
-    await run_in_threadpool(label_model, services, model_id, tags=tags, note=note)
+async def label(model_id: ModelId, request: Request, form: FormDep, services: ServicesDep) -> Response:
+    """Set the tags and the note of a model; what is refused is shown again, as it was filled in."""
+    try:
+        tags, note = labels_of(form)
+        await run_in_threadpool(label_model, services, model_id, tags=tags, note=note)
+    except InvalidInputError as error:
+        return refused_labels(request, "/models", model_id, form, error)
     return RedirectResponse(f"/models/{quote(model_id, safe='')}", 303)
 
 

@@ -17,6 +17,7 @@ from tunefarm_app.storage.rows import own_wall_sec, searches
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import AuditAction, Job, Json, Step, StepKind
+from tunefarm_text.job_terms import STOPS
 from tunefarm_tuning.core.errors import ConflictError
 from tunefarm_tuning.search.budget import Budget
 
@@ -147,7 +148,7 @@ def _search_on(repos: Repositories, job: Job, steps: tuple[Step, ...], budget: B
         if step.kind is StepKind.CONFIRM:
             return None  # the remaining time limits that, too
         raise ConflictError(
-            f"the search has ended ({reason}), and this budget would not continue it",
+            f"the search has ended ({STOPS.get(reason, reason)}), and this budget would not continue it",
             code="search-ended",
             stop_reason=reason,
         )

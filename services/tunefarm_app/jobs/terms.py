@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -27,13 +26,14 @@ MAX_SEED = (1 << 63) - 1
 MAX_ROUND_SIZE = 256
 MAX_TRIALS = (1 << 31) - 1
 MAX_WALL_SEC = 366 * 86400.0
-_LARGEST: dict[str, float] = {
-    "trials": MAX_TRIALS,
-    "wall_sec": MAX_WALL_SEC,
-    "job_sec": MAX_WALL_SEC,
-    "patience_trials": MAX_TRIALS,
-    "min_gain_per_min": 1.0,
+_LARGEST: Mapping[str, tuple[str, float, str]] = {
+    "trials": ("the number of trials", MAX_TRIALS, f"{MAX_TRIALS:,}"),
+    "wall_sec": ("the time of the search", MAX_WALL_SEC, f"{MAX_WALL_SEC / 86400:.0f} days"),
+    "job_sec": ("the time of the whole job", MAX_WALL_SEC, f"{MAX_WALL_SEC / 86400:.0f} days"),
+    "patience_trials": ("the patience", MAX_TRIALS, f"{MAX_TRIALS:,} trials"),
+    "min_gain_per_min": ("the least gain", 1.0, "1, which is 100 percent a minute"),
 }
+"""Of each limit: its name for people, the largest value, and that value with its unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,16 +109,10 @@ def check_budget(budget: Budget) -> None:
     Raises:
         InvalidInputError: ``invalid-budget``.
     """
-    for name, largest in _LARGEST.items():
+    for name, (words, largest, shown) in _LARGEST.items():
         value = getattr(budget, name, None)
-        if value is not None and not math.isfinite(value):
-            raise InvalidInputError(
-                f"budget: {name} must be a finite number", code="invalid-budget", limit=name
-            )
-        if value is not None and value > largest:
-            raise InvalidInputError(
-                f"budget: {name} must be at most {largest:.0f}", code="invalid-budget", limit=name
-            )
+        if value is not None and not value <= largest:
+            raise InvalidInputError(f"{words} must be at most {shown}", code="invalid-budget", limit=name)
 
 
 def _check_options(request: JobTerms) -> None:
@@ -160,12 +154,14 @@ def _device_of(repos: Repositories, device_key: str | None) -> Device:
     if device_key is None:
         if len(known) > 1:
             raise InvalidInputError(
-                f"choose a device key: {_some(known)}", code="device-key-required", known=list(known)
+                f"the farm has several pools: name one as the device key: {_some(known)}",
+                code="device-key-required",
+                known=list(known),
             )
         device_key = known[0]
     if device_key not in known:
         raise InvalidInputError(
-            f"there is no device key {clean(device_key, 60)!r}; {_nearest(device_key, known)}",
+            f"there is no pool {clean(device_key, 60)!r}; {_nearest(device_key, known)}",
             code="unknown-device-key",
             known=list(known),
         )
@@ -215,7 +211,11 @@ def _arch(target: Target) -> str:
 
 def _nearest(text: str, known: tuple[str, ...]) -> str:
     near = get_close_matches(text, known, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(near)}?" if near else f"there are {_some(known)}"
+    return (
+        f"did you mean {' or '.join(near)}?"
+        if near
+        else f"there {'is' if len(known) == 1 else 'are'} {_some(known)}"
+    )
 
 
 def _some(names: tuple[str, ...], limit: int = 10) -> str:

@@ -19,6 +19,7 @@ from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import AuditAction, NewRecord, Space
 from tunefarm_tuning.core.errors import InvalidRecordError
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.records.metaschedule import TUNER as METASCHEDULE
 from tunefarm_tuning.records.record import LONGEST_SEC, SHORTEST_SEC, TuningRecord
 from tunefarm_tuning.space.misfit import misfit
 
@@ -142,9 +143,9 @@ def _new_ones(
     keep_unknown: bool,
 ) -> Iterator[TuningRecord]:
     toolchains = set(repos.workloads.toolchains(workload_key))
-    held = {
-        _measurement(TuningRecord.from_fields(values)) for values in repos.records.measurements(workload_key)
-    }
+    on_record = [TuningRecord.from_fields(values) for values in repos.records.measurements(workload_key)]
+    held = {_measurement(record) for record in on_record}
+    timed = {_timing(record) for record in on_record if record.samples_sec}
     for number, record in records:
         space = spaces.of(record)
         fits = space is not None and space.space_key == record.space_key
@@ -157,7 +158,7 @@ def _new_ones(
             left_out[UNKNOWN_WORKLOAD] += 1
         elif space is not None and not fits:
             left_out[SPACE_CHANGED] += 1
-        elif _measurement(record) in held:
+        elif _measurement(record) in held or (record.tuner == METASCHEDULE and _timing(record) in timed):
             left_out[ON_RECORD] += 1
         else:
             held.add(_measurement(record))
@@ -165,14 +166,25 @@ def _new_ones(
 
 
 def _measurement(record: TuningRecord) -> tuple[Any, ...]:
-    """Return what no two measurements share: several equal samples, else the config with its sample, or with a failure's time.
-
-    Configs may give one kernel: a record that went to MetaSchedule's database can come back with another config than it had.
-    """
-    where = (record.target_key, record.device_model, record.toolchain, record.space_key)
+    """Return what no two measurements share: several equal samples, else the config with its sample, or with a failure's time."""
     if len(record.samples_sec) >= _SAMPLES_TELL:
-        return (*where, record.samples_sec)
-    return (*where, record.config, record.samples_sec or (record.outcome, record.measured_at))
+        return _timing(record)
+    return (*_timing(record), record.config, record.samples_sec or (record.outcome, record.measured_at))
+
+
+def _timing(record: TuningRecord) -> tuple[Any, ...]:
+    """Return the samples, and what they are of, without the config.
+
+    Several configs may give one kernel: a record that went to MetaSchedule's database can come back with another config than it
+    had. Of a single sample that is known only from what was on record before the import: two configs may take equally long.
+    """
+    return (
+        record.target_key,
+        record.device_model,
+        record.toolchain,
+        record.space_key,
+        record.samples_sec,
+    )
 
 
 def _row(record: TuningRecord) -> NewRecord:

@@ -64,9 +64,9 @@ class ComparedKernel(Part):
 
     @property
     def best(self) -> int | None:
-        """The position of the job whose kernel is fastest; None unless two jobs have a time."""
-        known = [(sec, position) for position, sec in enumerate(self.best_sec) if sec is not None]
-        return min(known)[1] if len(known) > 1 else None
+        """The position of the job whose call is fastest; None unless two jobs have a time, or if two are equally fast."""
+        known = sorted((sec, position) for position, sec in enumerate(self.best_sec) if sec is not None)
+        return known[0][1] if len(known) > 1 and known[0][0] < known[1][0] else None
 
     @property
     def is_shared(self) -> bool:

@@ -118,6 +118,8 @@ def artifact_of(repos: Repositories, job: Job) -> Artifact:
     artifact = repos.artifacts.for_job(job.id)
     if artifact is None:
         why = "it ended without one" if job.state.is_finished else "it has not ended yet"
+        if job.trials:
+            why += "; the best so far can be compiled (`tunefarm jobs artifact --now`)"
         raise ConflictError(
             f"the job {job.state.clause} and has no artifact: {why}",
             code="no-artifact",

@@ -21,7 +21,7 @@ from tunefarm_app.storage.rows import file_stem
 from tunefarm_text import quantities
 from tunefarm_text.algorithms import algorithm_title, artifact_kind
 from tunefarm_text.coverage_words import REASONS
-from tunefarm_text.job_terms import libraries_option, runtime_title
+from tunefarm_text.job_terms import STOPS, libraries_option, runtime_title
 from tunefarm_tuning.core.untrusted_text import clean
 
 _PACKAGE = "tunefarm_app.report"
@@ -45,6 +45,7 @@ def report_page(report: JobReport) -> str:
         most_after=max((kernel.after_sec or 0.0 for kernel in report.kernels), default=0.0) or 1.0,
         words=words,
         reasons=REASONS,
+        stops=STOPS,
         width=charts.WIDTH,
         which_counts=which_is_shown(report.measurements),
         beside=timed_beside(report.measurements),

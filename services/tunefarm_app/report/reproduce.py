@@ -39,11 +39,12 @@ _NAMED_BY_THE_COMMAND = (
     "baselines",
     "search",
     "of",
+    "sweep",
     EXPECTED,
     PREPARED,
     OWN_LIMIT,
 )
-"""Options of a job that the command repeats."""
+"""Options of a job that the command repeats, and what is none of the command's."""
 
 
 def reproduce(

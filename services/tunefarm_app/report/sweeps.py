@@ -13,7 +13,7 @@ from tunefarm_app.report.parts import Part, ReportRatio
 from tunefarm_db.states.job import OPEN_STATES
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, Page, Sweep, SweepCell
-from tunefarm_text.job_terms import RUNTIMES, SWEEP_RULE
+from tunefarm_text.job_terms import RUNTIMES, sweep_rule
 
 REFUSED = "refused"
 """The state of a combination that has no job."""
@@ -100,7 +100,8 @@ def sweep_report(repos: Repositories, sweep_id: str) -> SweepReport:
     stored = repos.sweeps.cells([sweep_id])[sweep_id]
     best = _fastest(stored, jobs)
     cells = [_cell(cell, jobs.get(cell.job_id or ""), best) for cell in stored]
-    return SweepReport(**_head(sweep, stored, jobs).model_dump(), rule=SWEEP_RULE, cells=cells)
+    rule = sweep_rule(sweep.budget, pools=len({cell.device_key for cell in cells if cell.job_id}))
+    return SweepReport(**_head(sweep, stored, jobs).model_dump(), rule=rule, cells=cells)
 
 
 def sweep_page(repos: Repositories, *, cursor: str | None, limit: int) -> Page[SweepHead]:
@@ -158,11 +159,18 @@ def _fastest(cells: Sequence[SweepCell], jobs: dict[str, Job]) -> set[str]:
 
 
 def _error_of(job: Job) -> float:
-    """Return the factor by which the job's latency may be off, as far as its speed-up over untuned tells."""
-    ratio = speedups_of(job).get(UNTUNED)
-    if ratio is None or not ratio.low or ratio.high is None:
-        return 1.0
-    return max(ratio.high / ratio.value, ratio.value / ratio.low)
+    """Return the factor by which the job's latency may be off, as far as its ratios to what was timed beside it tell.
+
+    The widest counts: an artifact that fell back to the untuned network is exactly as fast as that, which tells nothing.
+    """
+    return max(
+        (
+            max(ratio.high / ratio.value, ratio.value / ratio.low)
+            for ratio in speedups_of(job).values()
+            if ratio.low and ratio.high is not None
+        ),
+        default=1.0,
+    )
 
 
 def _cell(cell: SweepCell, job: Job | None, fastest: set[str]) -> ReportedCell:

@@ -29,17 +29,6 @@ OUTCOMES: Mapping[str, str] = {
 }
 """How a trial ended (`tunefarm_tuning.core.outcome.Outcome`)."""
 
-STOPS: Mapping[str, str] = {
-    "trials": "its limit of trials is reached",
-    "wall_sec": "its time limit is reached",
-    "patience_trials": "no better kernel within its patience",
-    "min_gain_per_min": "the expected gain is below its limit",
-    "exhausted": "the search space is exhausted",
-    "no-search": "there was none, as asked for",
-    "finished": "somebody asked for the artifact",
-}
-"""Why a search ended (`Job.stop_reason`)."""
-
 METHODS: Mapping[str, str] = {
     "latency": "Latency",
     "untuned": "“Untuned”",

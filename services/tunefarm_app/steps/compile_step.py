@@ -18,6 +18,7 @@ from tunefarm_app.models.quantised import make_job_model
 from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.records.farm_facts import FARM, farm_facts
 from tunefarm_app.records.rooflines import device_model_peak, job_kernels, trusted_peak
+from tunefarm_app.report.evidence import Evidence
 from tunefarm_app.report.numbers import listed_numbers
 from tunefarm_app.steps.attestation import CompileFacts, Signer
 from tunefarm_app.storage.blob_store import StoredBlob
@@ -207,10 +208,13 @@ def _note_best(repos: Repositories, job: Job, best: Mapping[str, Record]) -> Job
 
 
 def _note_untuned(repos: Repositories, job: Job, report: Mapping[str, Any]) -> None:
-    """Store each task's time of its untuned kernel, as the compiler measured it."""
+    """Store each task's time of its untuned kernel, as the compiler measured it: also of those that the artifact runs untuned."""
     untuned_sec = {
         hit["workload_key"]: hit["untuned_sec"] for hit in report.get("coverage", {}).get("hits", ())
     }
+    for key, (untuned, _) in Evidence({}, report).kernels().items():
+        if untuned is not None:
+            untuned_sec[key] = untuned.median_sec
     for task in repos.jobs.tasks(job.id):
         if untuned_sec.get(task.workload_key) is not None:
             repos.jobs.update_task(job.id, task.position, untuned_cost_sec=untuned_sec[task.workload_key])

@@ -48,6 +48,11 @@ def nothing_is_cut_off(page: Page) -> None:
     assert width < 720 or max(tables_over, default=0) <= 0
 
 
+def database_of(server: ReplayServer) -> str:
+    """Return the path of the server's database."""
+    return server.services.settings.database_url.get_secret_value().removeprefix("sqlite:///")
+
+
 @WIDTHS
 def test_the_actions_of_a_device(seat: Any, server: ReplayServer) -> None:
     page = seat.sign_in()
@@ -68,10 +73,8 @@ def test_long_names_of_kernels(seat: Any, server: ReplayServer, tmp_path: Path) 
     with Client(server.url, server.api_key) as client:
         job = client.tune(file, trials=16)
         job.wait(timeout_sec=120)
-    url = server.services.settings.database_url.get_secret_value()
-    database = url.removeprefix("sqlite:///")
     name = "fused_conv2d_" + "add_multiply_clip_" * 6 + "relu"
-    with sqlite3.connect(database) as connection:
+    with sqlite3.connect(database_of(server)) as connection:
         connection.execute(
             "UPDATE job_tasks SET name = ? || position, failures = 1234, trials = 12345", (name,)
         )
@@ -119,6 +122,14 @@ def test_long_names_of_kernels(seat: Any, server: ReplayServer, tmp_path: Path) 
     assert link.evaluate("link => link.getBoundingClientRect().height") < 80, "at most three lines"
     sets = page.get_by_role("region", name="Latency in each set of shapes").get_by_role("row").nth(1)
     assert sets.evaluate("row => row.getBoundingClientRect().height") < 250
+    refused = {"entry": None, "reason": f"TVM cannot import node '{'jit_get_logits_/' * 9}'"}
+    with sqlite3.connect(database_of(server)) as connection:
+        told = json.dumps({**json.loads(report), "other_shapes": refused})
+        connection.execute("UPDATE artifacts SET report = ?", (told,))
+    connection.close()
+    page.reload()
+    expect(page.get_by_text("The artifact runs no other shapes")).to_be_visible()
+    nothing_is_cut_off(page)
     page.goto(f"{server.url}/jobs")
     expect(page.get_by_role("row").nth(1)).to_contain_text("between")
     nothing_is_cut_off(page)
@@ -136,6 +147,11 @@ def test_jobs_are_chosen_and_compared(seat: Any, server: ReplayServer, tmp_path:
         for trials in (12, 24):
             file = server.write_model(tmp_path / f"net{trials}.onnx", tasks=trials // 6)
             client.tune(file, trials=trials).wait(poll_sec=0.05)
+    names = ("untuned", "onnxruntime", "openvino", "openvino_default")
+    speedups = json.dumps({name: {"value": 1.1, "low": 0.39, "high": 12.3} for name in names})
+    with sqlite3.connect(database_of(server)) as connection:
+        connection.execute("UPDATE jobs SET speedups = ?", (speedups,))
+    connection.close()
     page.goto(f"{server.url}/jobs")
     page.get_by_role("link", name="Compare").click()
     for trials in (12, 24):
@@ -145,6 +161,12 @@ def test_jobs_are_chosen_and_compared(seat: Any, server: ReplayServer, tmp_path:
     expect(page.get_by_role("region", name="Kernels")).to_contain_text("matmul_1")
     expect(page.get_by_text("2 kernels belong to one of the jobs alone")).to_be_visible()
     nothing_is_cut_off(page)
+    chart = page.locator("svg.curves")
+    assert chart.evaluate("chart => getComputedStyle(chart).overflow") == "visible"
+    for mark in chart.locator(".mark").all():
+        box = mark.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0, "the longest times are not cut off"
     seat.nothing_serious(page)
 
 

@@ -55,7 +55,7 @@ def test_tune_and_look_at_everything(run: Any, farm: Any, tmp_path: Path) -> Non
         assert f"left out     {left_out}\n" in run("jobs", "show", job["id"]).stdout
     assert job_id in run("jobs", "list", "--state", "succeeded").stdout
     assert parsed(run, "jobs", "show", job_id)["trials"] == 16
-    assert "stopped by   trials" in run("jobs", "show", job_id).stdout
+    assert "search ended its limit of trials is reached" in run("jobs", "show", job_id).stdout
     assert [task["weight"] for task in parsed(run, "jobs", "tasks", job_id)] == [1, 2]
     listed = run("jobs", "tasks", job_id).stdout
     assert "matmul_1" in listed
@@ -122,7 +122,7 @@ def test_compile_takes_what_is_on_record(run: Any, farm: Any, tmp_path: Path) ->
     assert "no search" in result.stderr
     assert run("compile", model_file, "--detach").stdout.startswith("job_")
     assert "no such option" in run("compile", model_file, "--minutes", "1", code=2).output.lower()
-    assert "no device key 'nowhere'" in run("compile", model_file, "--device-key", "nowhere", code=2).output
+    assert "no pool 'nowhere'" in run("compile", model_file, "--device-key", "nowhere", code=2).output
 
 
 def test_weights_in_other_files_are_uploaded_with_the_model(run: Any, tmp_path: Path) -> None:
@@ -168,6 +168,8 @@ def test_what_can_be_wrong(run: Any, farm: Any, tmp_path: Path) -> None:
     assert "empty" in run("tune", empty, code=2).stderr
     for option in ("--trials", "--seconds", "--minutes", "--search-minutes", "--patience"):
         assert "above zero" in run("tune", model_file, option, "0", code=2).stderr
+    endless = run("tune", model_file, "--minutes", "1e400", code=2).stderr
+    assert "--minutes must be a number above zero, not inf" in endless
     assert "--quick and --minutes" in run("tune", model_file, "--quick", "--minutes", "2", code=2).stderr
     assert "job-seconds" in run("tune", model_file, "--quick", "--job-seconds", "30", code=2).stderr
     assert "unknown" not in run("tune", model_file, "--shape", "x", code=2).stderr

@@ -42,7 +42,7 @@ def test_files_and_precisions_are_one_sweep(
     assert len(list(out.rglob("*.tunefarm"))) == 4
     report = json.loads((out / "sweep.report.json").read_text())
     assert [cell["state"] for cell in report["cells"]] == ["succeeded"] * 4
-    assert "share equally" in result.stdout
+    assert "All jobs share the trials equally." in result.stdout
     assert "a · pool · as-model: succeeded" in result.stderr
     shapes = {model.name: model.raw["shapes"] for model in client.models.all()}
     assert shapes == {"a": {}, "b": {"x": [2, 8]}}

@@ -22,7 +22,7 @@ from waiting import wait_gone, wait_until
 
 from tunefarm.client import Client, Job
 from tunefarm.embedded import EmbeddedFarm, FarmEvent, FarmHome, FarmOptions
-from tunefarm_tuning.core.errors import ConflictError, TransientError
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 
 MARKS = {
     "valkey": "valkey-server",
@@ -183,16 +183,27 @@ def test_two_farms_side_by_side(farm: Farm, tmp_path: Path) -> None:
     assert psutil.pid_exists(farm.supervisor().pid)
 
 
-def test_a_port_that_is_taken_is_a_clear_error(farm: Farm, tmp_path: Path) -> None:
-    from tunefarm.embedded import FarmOptions
-
+def test_a_port_that_is_taken_is_named_before_anything_starts(farm: Farm, tmp_path: Path) -> None:
     port = int(farm.handle.url.rpartition(":")[2])
+    events: list[FarmEvent] = []
     with (
-        pytest.raises(TransientError, match="cannot listen") as caught,
-        EmbeddedFarm(tmp_path, FarmOptions(port=port)),
+        pytest.raises(ConflictError, match=rf"^port {port} of 127\.0\.0\.1 is taken: .*--port 0") as caught,
+        EmbeddedFarm(tmp_path, FarmOptions(port=port), on_event=events.append),
     ):
         pass
-    assert caught.value.code == "farm-failed"
+    assert caught.value.code == "port-taken"
+    assert not [event for event in events if event.kind in ("starting", "died")]
+
+
+def test_an_address_of_another_machine_is_named(tmp_path: Path) -> None:
+    with (
+        pytest.raises(
+            InvalidInputError, match=r"^--host 192\.0\.2\.1 is no address of this machine"
+        ) as caught,
+        EmbeddedFarm(tmp_path, FarmOptions(host="192.0.2.1")),
+    ):
+        pass
+    assert caught.value.code == "not-own-address"
 
 
 OWNER = """

@@ -302,13 +302,21 @@ def test_a_model_without_fixed_shapes_says_what_to_do_about_it_in_a_browser(brow
         options = "--shape x=1,3 --value sr=<16000>"
         repos.models.set_failed(
             model.id,
-            {"code": "unknown-dimension", "message": "n is not fixed", "fields": {"options": options}},
+            {
+                "code": "unknown-dimension",
+                "message": f"n is not fixed; it runs, for example, with: {options}",
+                "fields": {"options": options},
+            },
         )
         repos.models.set_failed(other.id, {"code": "not-protobuf", "message": "it is a picture"})
     hint = "Shapes of dynamic inputs"
     assert hint in browser.page(f"/models/{model.id}").text
     assert browser.page(f"/models/{model.id}").element("pre", id="options").text == options
-    assert hint in browser.page("/models").text, "that is what the form calls it"
+    listed = browser.page("/models")
+    assert hint in listed.text, "that is what the form calls it"
+    assert "n is not fixed" in listed.text
+    assert "it runs, for example" not in listed.text, "its options of the command are in the page's form"
+    assert [link.text for link in listed.all("a", href=f"/models/{model.id}")] == ["net", "Give its shapes"]
     assert hint not in browser.page(f"/models/{other.id}").text
 
 
@@ -384,4 +392,8 @@ def test_tags_and_the_note_of_a_model(browser: Browser, farm) -> None:
         rows = [row.attrs["id"] for row in browser.page(f"/models{query}").all("tr") if "id" in row.attrs]
         assert rows == expected, query
     assert "No model matches." in browser.page("/models?tag=none").text
-    assert "no tag" in browser.post(f"/models/{model.id}/labels", tags="<x>").text
+    refused = browser.post(f"/models/{model.id}/labels", tags="<x>", note="kept")
+    assert "no tag" in refused.text
+    form = checked(refused.text).element("form", action=f"/models/{model.id}/labels")
+    assert (form.element("input", id="tags").attrs["value"], form.element("textarea").text) == ("<x>", "kept")
+    assert browser.get(f"/models/{model.id}/labels").url.path == f"/models/{model.id}"

@@ -34,6 +34,32 @@ def test_strangers_are_asked_to_sign_in(stranger: Browser, path: str) -> None:
     assert (htmx.status_code, htmx.headers["hx-redirect"]) == (401, "/sign-in")
 
 
+@pytest.mark.parametrize("path", ["/compare", "/nonsense?x=1", "/docs", "/jobs/compare/x/y/z"])
+def test_an_address_without_a_page_is_told_and_leads_back(browser: Browser, path: str) -> None:
+    answer = browser.get(path)
+    assert answer.status_code == 404
+    page = checked(answer.text)
+    assert "No such page" in answer.text
+    assert f"no page at {path.partition('?')[0]}" in answer.text
+    assert page.all("a", href="/jobs"), "the pages of somebody who has signed in"
+    assert "Back to the jobs" in answer.text
+    assert browser.get("/").status_code == 200
+
+
+def test_strangers_are_told_that_an_address_has_no_page(stranger: Browser) -> None:
+    answer = stranger.client.get("/compare", headers={"Accept": "text/html"}, follow_redirects=False)
+    assert answer.status_code == 404
+    assert "Back to the jobs" in answer.text
+    assert not checked(answer.text).all("a", href="/audit")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    for headers in (
+        {"Accept": "application/json"},
+        {"Accept": "text/html", "Authorization": "Bearer tfk_x"},
+    ):
+        script = stranger.client.get("/compare", headers=headers)
+        assert (script.status_code, script.json()["code"]) == (401, "unauthenticated")
+
+
 def test_a_key_signs_in_and_leads_to_where_one_wanted_to_go(stranger: Browser, key: str) -> None:
     redirected = stranger.get("/jobs?state=tuning")
     form = checked(redirected.text).element("form")

@@ -42,9 +42,14 @@ def test_a_sweep_from_its_start_to_its_report(browser: Browser, farm: Any) -> No
     rows = [row.text for row in page.all("tr")][1:]
     assert len(rows) == 3
     assert "float16-weights" in rows[1]
-    assert "it is <no> network" in rows[2]
+    assert "reason below" in rows[2]
+    (reason,) = page.element("main").all("li", class_="wrap")
+    assert reason.text == "<b>.onnx : it is <no> network"
     assert page.all("form", action=f"/sweeps/{sweep_id}/cancel")
     assert "All jobs share the trials equally" in page.element("main").text
+    assert "Pools work side by side" not in page.element("main").text, (
+        "there is one pool, and no limit of time"
+    )
     farm.run_until_quiet()
 
     page = browser.page(f"/sweeps/{sweep_id}")

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from served import served
 
 from tunefarm_api.app import create_app
-from tunefarm_api.server import listen
+from tunefarm_tuning.process.listening import listen
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,13 @@ from sqlalchemy import Engine, event
 
 from tunefarm_api.app import create_app
 from tunefarm_api.gate import LOOPBACK_HOSTS
-from tunefarm_api.server import listen, serve, url_of
+from tunefarm_api.server import serve, url_of
 from tunefarm_app.runtime import composition
 from tunefarm_app.runtime.dispatch import CeleryDispatcher
 from tunefarm_app.runtime.logs import configure_logging
 from tunefarm_app.settings import load_settings
 from tunefarm_db.values import StepKind
+from tunefarm_tuning.process.listening import listen
 
 POINTS = ("inserted", "committing", "committed", "sent")
 

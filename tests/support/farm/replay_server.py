@@ -16,7 +16,6 @@ from migrated_database import upgrade
 from served import served
 
 from tunefarm_api.app import create_app
-from tunefarm_api.server import listen
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.devices.register import DeviceRegistration, register_device
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
@@ -24,6 +23,7 @@ from tunefarm_app.operations.reconcile import send_due
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.steps.run import run_steps
 from tunefarm_db.values import StepKind
+from tunefarm_tuning.process.listening import listen
 
 
 class ThreadDispatcher:

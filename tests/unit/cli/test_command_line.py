@@ -85,7 +85,15 @@ def test_wrong_usage_is_2() -> None:
     [
         (["tune", "--json"], "Missing argument 'MODEL...'"),
         (["nothing", "--json"], "No such command 'nothing'"),
-        (["jobs", "list", "--limit", "0", "--json"], "Invalid value for '--limit'"),
+        (
+            ["jobs", "list", "--limit", "0", "--json"],
+            "Invalid value for '--limit' / '-n': it must be greater than or equal to 1",
+        ),
+        (["serve", "--port", "abc", "--json"], "Invalid value for '--port': it must be a whole number"),
+        (
+            ["tune", "a.onnx", "--minutes", "abc", "--json"],
+            "Invalid value for '--minutes' / '-m': it must be a number",
+        ),
         (["jobs", "list", "--json", "--limt", "1"], "No such option: --limt"),
         (["jobs", "--json"], "No such option: --json"),
         (["jobs", "show", "--json"], "Missing argument 'JOB_ID'"),

@@ -41,6 +41,7 @@ TUNER = "metaschedule"
 """Name of the tuner in imported records."""
 
 REASONS: Mapping[str, str] = {
+    "superseded": "its config was measured again, and that record counts",
     "failed": "the trial failed, and TVM's database has no place for failures",
     "other-toolchain": "measured with another version of TVM than the one installed here",
     "no-workload": "its kernel's code is not known here",
@@ -110,10 +111,11 @@ def export_metaschedule(
             raise InvalidInputError(
                 f"{clean(str(folder), 300)} has a {name} already: name another folder", code="output-exists"
             )
-    standing = without_superseded(records)
+    given = list(records)
+    standing = without_superseded(given)
     _check_of_one_device(standing)
     known = {workload.key: workload for workload in workloads}
-    left_out: Counter[str] = Counter()
+    left_out: Counter[str] = Counter({"superseded": len(given) - len(standing)})
     records_by_workload: dict[str, list[TuningRecord]] = {}
     for record in standing:
         reason = (
@@ -140,7 +142,7 @@ def export_metaschedule(
                 left_out.update(reason for reason in refusals if reason is not None)
                 written += refusals.count(None)
         _publish(Path(scratch), folder)
-    return ExportedDatabase(records=written, left_out=dict(left_out))
+    return ExportedDatabase(records=written, left_out=dict(+left_out))
 
 
 def _check_of_one_device(records: Sequence[TuningRecord]) -> None:

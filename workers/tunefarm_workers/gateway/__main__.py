@@ -12,7 +12,6 @@ import logging
 import os
 import resource
 import signal
-import socket
 import ssl
 import sys
 import threading
@@ -21,7 +20,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tunefarm_app.identity.tickets import TicketReader
+from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.process.lifeline import forbid_inspection
+from tunefarm_tuning.process.listening import listen
 from tunefarm_workers.gateway.server import Gateway, server_context
 
 log = logging.getLogger("tunefarm.gateway")
@@ -55,12 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(0))
     try:
-        family = socket.getaddrinfo(arguments.host, arguments.port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server(
-            (arguments.host, arguments.port), family=family, backlog=_BACKLOG, reuse_port=False
-        )
-    except OSError as error:
-        print(f"cannot listen on {arguments.host}:{arguments.port}: {error}", file=sys.stderr)
+        listener = listen(arguments.host, arguments.port, backlog=_BACKLOG)
+    except TunefarmError as error:
+        print(error.message, file=sys.stderr)
         return 1
     print(json.dumps({"host": arguments.host, "port": listener.getsockname()[1]}), flush=True)
     files = Files(arguments.dir / "gateway")

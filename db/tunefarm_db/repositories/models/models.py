@@ -31,6 +31,7 @@ from tunefarm_db.tables import (
 )
 from tunefarm_db.values import Json, Model, ModelState, ModelTask, Page
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError
+from tunefarm_tuning.core.untrusted_text import clean
 
 _MODELS = table_of(ModelRow)
 _TASKS = table_of(ModelTaskRow)
@@ -124,7 +125,11 @@ class Models(Repository):
         missing = NotFoundError("there is no such model", code="model-not-found", model_id=model_id)
         model = self._required(Model, select(_MODELS).where(ModelRow.id == model_id), missing)
         if model.state is ModelState.DELETED and not deleted:
-            raise NotFoundError("this model was deleted", code="model-deleted", model_id=model_id)
+            raise NotFoundError(
+                f"the model {clean(model.name, 100)} was deleted: upload its file again",
+                code="model-deleted",
+                model_id=model_id,
+            )
         return model
 
     def names(self, model_ids: Collection[str]) -> dict[str, str]:

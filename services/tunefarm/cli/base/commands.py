@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json as json_format
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -97,7 +98,13 @@ def _paragraphs(function: Callable[..., None]) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
-_PYDANTIC_PREFIX = "Value error, "
+_PYDANTIC_WORDS = (
+    (re.compile("^Value error, "), ""),
+    (re.compile("^Input should be a valid integer.*$", re.DOTALL), "it must be a whole number"),
+    (re.compile("^Input should be a valid number.*$", re.DOTALL), "it must be a number"),
+    (re.compile("^Input should be "), "it must be "),
+)
+"""How pydantic's messages begin, which typer shows, and how ours do."""
 
 
 class Group(TyperGroup):
@@ -130,13 +137,16 @@ class Group(TyperGroup):
         return code
 
     def invoke(self, ctx: Any) -> Any:
-        """Invoke a command; wrong usage is told without pydantic's prefix, which typer shows."""
+        """Invoke a command; wrong usage is told in our words instead of pydantic's, which typer shows."""
         try:
             return super().invoke(ctx)
         except Exception as error:
             if hasattr(error, "format_message"):
                 told: Any = error
-                told.message = str(told.message).removeprefix(_PYDANTIC_PREFIX)
+                message = str(told.message)
+                for pattern, words in _PYDANTIC_WORDS:
+                    message = pattern.sub(words, message)
+                told.message = message
             raise
 
 

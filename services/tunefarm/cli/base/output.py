@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tunefarm.cli.base.references import is_whole_id
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.output_file import writing
 from tunefarm_tuning.core.untrusted_text import clean
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ class Output:
         if not self.json:
             rows = [[cell(item) for cell in columns.values()] for item in items]
             self.table(tuple(columns), rows, optional=optional)
+            if not rows:
+                self.note("there are none, or none that match")
         elif json_lines:
             for item in items:
                 self.data(item.raw)
@@ -226,10 +229,15 @@ def _console(*, stderr: bool) -> Console:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write the text to a temporary file and rename it, so that nobody sees a part. An older file is replaced."""
+    """Write the text to a temporary file and rename it, so that nobody sees a part. An older file is replaced.
+
+    Raises:
+        InvalidInputError: ``cannot-write``.
+    """
     part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
+    with writing(path):
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
 
 
 def check_folder(folder: Path) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _VERSIONS_SHOWN = 12
+_NEARLY_ALL = 0.98
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +117,7 @@ class DeviceHistory:
             ("credential", self._credential()),
             *_peak(device.peak),
             ("versions", ", ".join(f"{name} {version}" for name, version in versions)),
-            (f"use, {span}", self._use()),
+            (f"use, {span}", self._use(span)),
             ("", "".join(_bar(interval.used) for interval in intervals)),
             ("temperature", hottest),
             ("measured", f"{self.totals.trials:,} trials in {quantities.duration(self.totals.measured_sec)}"),
@@ -137,17 +138,27 @@ class DeviceHistory:
         until = self.device.credential_until
         return "" if until is None else f"valid until {quantities.local_time(until)}"
 
-    def _use(self) -> str:
-        span_sec = sum(interval.sec for interval in self.intervals) or 1.0
+    def _use(self, span: str) -> str:
+        """Return the use as shares of the time that the device has been known, as its page has them."""
+        joined_at = float(self.device.raw.get("created_at") or 0.0)
+        span_sec = sum(interval.sec for interval in self.intervals)
+        known_sec = sum(
+            max(interval.at + interval.sec - max(interval.at, joined_at), 0.0) for interval in self.intervals
+        )
 
         def share(sec: float) -> str:
-            return quantities.percent(min(sec / span_sec, 1.0))
+            return quantities.percent(min(sec / max(known_sec, 1e-9), 1.0))
 
         work = sum(interval.work_sec for interval in self.intervals)
         calibration = sum(interval.calibration_sec for interval in self.intervals)
         measured = sum(interval.measured_sec for interval in self.intervals)
+        of = (
+            f"the {quantities.duration(known_sec)} since it joined"
+            if known_sec < _NEARLY_ALL * span_sec
+            else f"the last {span}"
+        )
         return (
-            f"leased {share(work + calibration)}: jobs {share(work)} (measuring {share(measured)}), "
+            f"leased {share(work + calibration)} of {of}: jobs {share(work)} (measuring {share(measured)}), "
             f"calibrating {share(calibration)}"
         )
 

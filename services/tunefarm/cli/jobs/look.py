@@ -17,7 +17,7 @@ from tunefarm.cli.base.options import Limit, Tags, Text
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.base.references import find_job, find_model, find_sweep
 from tunefarm_text import quantities
-from tunefarm_text.job_terms import RUNTIMES, runtime_title
+from tunefarm_text.job_terms import RUNTIMES, STOPS, runtime_title
 
 if TYPE_CHECKING:
     from tunefarm.client import Job, JobTask
@@ -115,7 +115,7 @@ def list_jobs(
             ">failed": lambda job: job.failures,
             ">best": lambda job: job.best_text,
             ">over untuned": lambda job: job.over_untuned_text,
-            ">over ONNX Runtime": lambda job: job.over_runtime_text,
+            ">over other runtimes": lambda job: job.over_runtime_text,
             "tags": lambda job: ", ".join(job.tags),
             "created": lambda job: quantities.local_time(job.created_at),
         },
@@ -160,11 +160,12 @@ def compare_jobs(
             "job",
             "model",
             "devices",
+            "precision",
             "state",
             ">latency",
             ">over ONNX Runtime",
             *(f">over {runtime_title(name)}" for name in beside),
-            ">untuned",
+            ">over untuned",
             ">trials",
             ">searched",
         ),
@@ -173,6 +174,7 @@ def compare_jobs(
                 job["id"],
                 job["model_name"],
                 job["device_key"],
+                job["precision"],
                 job["state"],
                 quantities.latency(job["latency_sec"])
                 + (" (estimate)" if job["latency_sec"] and not job["is_measured"] else ""),
@@ -201,7 +203,9 @@ def compare_jobs(
 
 def _kernel_times(kernel: Mapping[str, Any]) -> list[str]:
     return [
-        "not measured" if sec is None and weight is not None else quantities.latency(sec)
+        "not measured"
+        if sec is None and weight is not None
+        else quantities.latency(sec) + (f" × {weight}" if sec is not None and (weight or 1) > 1 else "")
         for sec, weight in zip(kernel["best_sec"], kernel["weights"], strict=True)
     ]
 
@@ -330,11 +334,11 @@ def show_state(out: Output, job: Job) -> None:
         ("kernels", f"{job.progress.tasks_with_record} of {job.progress.tasks_total} measured"),
         ("latency", job.latency_text),
         ("over untuned", job.over_untuned_text),
-        ("over ORT", job.over_runtime_text),
+        ("over others", job.over_runtime_text),
         ("kernels' sum", quantities.latency(job.best_latency_sec)),
         ("priority", f"{job.priority}"),
         ("waiting", job.waiting or quantities.NONE),
-        ("stopped by", job.stop_reason or quantities.NONE),
+        ("search ended", STOPS.get(str(job.stop_reason), job.stop_reason or quantities.NONE)),
         ("created", quantities.local_time(job.created_at)),
         ("ended", quantities.local_time(job.finished_at)),
         *(("tags", ", ".join(job.tags)) for _ in job.tags[:1]),

@@ -221,7 +221,10 @@ def show_source(
         text = client.jobs.source(job_id, task, kind=kind.value, timeout_sec=timeout)
     if output is not None:
         write_whole(output, text)
-        out.result({"kind": kind.value, "output": str(output)}, f"{output}: {text.count(chr(10))} lines")
+        out.result(
+            {"kind": kind.value, "output": str(output)},
+            f"{output}: {quantities.plural(text.count(chr(10)), 'line')}",
+        )
     elif out.json:
         out.data({"kind": kind.value, "source": text})
     else:

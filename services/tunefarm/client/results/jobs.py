@@ -140,7 +140,7 @@ class Job(Shown, Answer):
 
     @property
     def over_runtime_text(self) -> str:
-        """The same over the fastest other runtime that was timed beside it; its name follows unless it is ONNX Runtime."""
+        """The same over the fastest other runtime that was timed beside it; its name follows."""
         others = {
             name: speedup
             for name, speedup in self.speedups.items()
@@ -149,7 +149,7 @@ class Job(Shown, Answer):
         if not others:
             return quantities.NONE
         name = min(others, key=lambda name: others[name].value)
-        return others[name].text + ("" if name == "onnxruntime" else f" ({RUNTIMES.get(name, name)})")
+        return f"{others[name].text} {RUNTIMES.get(name, name)}"
 
     def summary(self) -> Mapping[str, str]:
         """Return the job's row in a notebook: column name to text."""
@@ -161,7 +161,7 @@ class Job(Shown, Answer):
             "trials": f"{self.trials} ({self.failures} failed)",
             "kernels": f"{self.progress.tasks_with_record} of {self.progress.tasks_total}",
             "best": self.best_text,
-            "over ONNX Runtime": self.over_runtime_text if self.speedups else "",
+            "over other runtimes": self.over_runtime_text if self.speedups else "",
             "tags": ", ".join(self.tags),
             "time left": "" if self.eta_sec is None else quantities.duration(self.eta_sec),
             "waiting": (self.waiting or "").removeprefix("waiting "),

@@ -17,7 +17,7 @@ from tunefarm_api.routes.job_details import (
     get_report,
     get_report_page,
 )
-from tunefarm_api.web.forms import Form, FormDep, labels_of, number_of
+from tunefarm_api.web.forms import Form, FormDep, labels_of, number_of, refused_labels
 from tunefarm_api.web.jobs.job_form import baselines_in
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.control import cancel_job, finish_job, pause_job, resume_job, retry_job
@@ -60,10 +60,19 @@ async def measure(job_id: str, form: FormDep, services: ServicesDep) -> Response
 
 
 @router.post("/jobs/{job_id}/labels", dependencies=[needs("write")])
-async def label(job_id: str, form: FormDep, services: ServicesDep) -> Response:
-    """Sets the tags and the note."""
-    tags, note = labels_of(form)
-    await run_in_threadpool(change_job, services, job_id, JobChange(tags=tags, note=note))
+async def label(job_id: str, request: Request, form: FormDep, services: ServicesDep) -> Response:
+    """Sets the tags and the note; what is refused is shown again, as it was filled in."""
+    try:
+        tags, note = labels_of(form)
+        await run_in_threadpool(change_job, services, job_id, JobChange(tags=tags, note=note))
+    except InvalidInputError as error:
+        return refused_labels(request, "/jobs", job_id, form, error)
+    return _back(job_id)
+
+
+@router.get("/jobs/{job_id}/labels", dependencies=[needs("read")])
+def labels_address(job_id: str) -> Response:
+    """Lead from the address of a form that was refused to the job."""
     return _back(job_id)
 
 

@@ -178,7 +178,7 @@ def job_curve(job_id: str, request: Request, services: ServicesDep) -> Response:
         {
             **drawn,
             "running": not job.state.is_finished,
-            "blank": _blank(job.state.is_finished, tasks),
+            "blank": _blank(job, tasks),
             "note": curve_words(
                 job, networks, services.settings, first_draft, at_compile=_at_compile(report)
             ),
@@ -200,8 +200,11 @@ def _unreached(job: Job, tasks: Sequence[JobTask], report: Mapping[str, Any] | N
     return untried_sentence(tasks, report) if over else reach_sentence(job, tasks)
 
 
-def _blank(finished: bool, tasks: Sequence[JobTask]) -> str:
+def _blank(job: Job, tasks: Sequence[JobTask]) -> str:
     """Return why there is no curve, while there is none."""
+    if not searches(job):
+        return "There is no search."
+    finished = job.state.is_finished
     if not any(task.best_cost_sec is not None for task in tasks):
         return (
             "There are no measurements."

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tunefarm_app.report.words import STOPS
 from tunefarm_db.values import Event
 from tunefarm_text import quantities
+from tunefarm_text.job_terms import STOPS
 
 Data = Mapping[str, Any]
 

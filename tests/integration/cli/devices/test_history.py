@@ -29,6 +29,7 @@ def test_a_device_and_its_history(run: Any, farm: Any, client: Client, tmp_path:
         f"{device.name}  draining: drained by a person: a new fan",
         device.id,
         "use, day:",
+        "since it joined: jobs",
         "measuring",
         "8 trials in",
         "8 ok",

@@ -20,7 +20,7 @@ def test_the_source_and_the_records_of_a_job(run: Any, farm: Any, client: Client
     as_json = json.loads(run("jobs", "source", job.id, "1", "--kind", "asm", "--json").stdout)
     assert as_json == {"kind": "asm", "source": text}
     file = tmp_path / "kernel.ll"
-    assert "1 lines" in run("jobs", "source", job.id, "0", "--kind", "llvm", "-o", file).stdout
+    assert "1 line" in run("jobs", "source", job.id, "0", "--kind", "llvm", "-o", file).stdout
     assert file.read_text() == client.jobs.source(job.id, 0, kind="llvm")
     assert "it has schedule, llvm, asm" in run("jobs", "source", job.id, "0", "--kind", "cuda", code=3).stderr
     run("jobs", "source", job.id, "2", code=3)
@@ -31,6 +31,8 @@ def test_the_source_and_the_records_of_a_job(run: Any, farm: Any, client: Client
     compared = run("jobs", "compare", job.id, other.id).stdout
     assert f"…{other.id[-6:]}" in compared
     assert "matmul_0" in compared
+    (row,) = [line for line in compared.splitlines() if job.id in line]
+    assert "as-model" in row.split()
     assert "1 kernel of one job alone: not compared" in compared
     as_json = json.loads(run("jobs", "compare", job.id, other.id, "--json").stdout)
     assert as_json == client.jobs.compare([job.id, other.id])

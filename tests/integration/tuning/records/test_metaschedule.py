@@ -220,7 +220,8 @@ def test_a_confirmed_config_goes_out_with_its_confirmation_alone(tmp_path: Path)
     workload = sample_workload("matmul", n=64)
     lucky, *_ = records_of(workload, 1)
     confirmed = replace(lucky, samples_sec=(3e-5,), measured_at=2.0, extra={"confirmed": True})
-    assert export_metaschedule([lucky, confirmed], [workload], tmp_path).records == 1
+    exported = export_metaschedule([lucky, confirmed], [workload], tmp_path)
+    assert (exported.records, exported.left_out) == (1, {"superseded": 1})
     assert json.loads((tmp_path / RECORDS).read_text())[1][1] == [3e-5]
 
 

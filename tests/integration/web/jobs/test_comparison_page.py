@@ -31,6 +31,7 @@ def test_jobs_are_chosen_and_compared(browser: Browser, farm) -> None:
     assert len(page.all("tr")) == 2 + len(jobs) + len(comparison.kernels), "both jobs have all kernels"
     fastest = [cell.text for row in page.all("tr") for cell in row.all("strong")]
     assert len(fastest) == sum(kernel.best is not None for kernel in comparison.kernels)
+    assert "1 call" in page.text
     chart = chart_of(comparison.jobs)
     assert chart is not None
     assert not chart.has_artifacts, "a simulation times no network"

@@ -184,6 +184,11 @@ def test_the_curve_falls(browser: Browser, farm, done) -> None:
     assert again.status_code == 304
 
 
+def test_without_a_search_no_curve_is_announced(browser: Browser, farm, done) -> None:
+    compiled = farm.submit(farm.model(done.model_id), search=False)
+    assert browser.get(f"/jobs/{compiled.id}/curve.json").json()["blank"] == "There is no search."
+
+
 def test_an_earlier_job_lends_its_baselines(browser: Browser, farm, done) -> None:
     give_report(farm, done, REPORT)
     model = farm.model(done.model_id)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from page_browser import Browser
+from page_browser import Browser, checked
 
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.engines.replay import Scenario
@@ -192,8 +192,13 @@ def test_tags_and_the_note_of_a_job(browser: Browser, three) -> None:
     select = browser.page("/jobs?tag=nightly").element("select", id="tag")
     assert [option.text for option in select.all("option")] == ["any", "nightly", "v1.2"]
     assert select.element("option", selected="").text == "nightly"
-    refused = browser.post(f"/jobs/{job.id}/labels", tags='"')
+    refused = browser.post(f"/jobs/{job.id}/labels", tags='b"', note="<a long> text")
     assert (refused.status_code, "is no tag" in refused.text) == (422, True)
+    form = checked(refused.text).element("form", action=f"/jobs/{job.id}/labels")
+    assert form.element("input", id="tags").attrs["value"] == 'b"'
+    assert form.element("textarea", id="note").text == "<a long> text", "nothing has to be written again"
+    assert form.all("a", href=f"/jobs/{job.id}")
+    assert browser.get(f"/jobs/{job.id}/labels").url.path == f"/jobs/{job.id}"
     browser.post(f"/jobs/{job.id}/labels", tags="", note="")
     assert browser.page(f"/jobs/{job.id}").all("a", class_="tag") == []
 

@@ -12,6 +12,7 @@ from tunefarm_app.jobs.control import cancel_job
 from tunefarm_app.jobs.submit import JobRequest, SubmittedJob, compile_now, submit_job
 from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_app.models.removal import delete_model
+from tunefarm_app.report.measuring import artifact_of
 from tunefarm_db.states.job import JobState
 from tunefarm_text import job_terms
 from tunefarm_tuning import tuner
@@ -71,7 +72,7 @@ def test_a_model_that_failed_says_why(farm) -> None:
     ("terms", "code", "words"),
     [
         ({"device_key": "poll"}, "unknown-device-key", "did you mean pool"),
-        ({"device_key": "zzzzzz"}, "unknown-device-key", "there are pool"),
+        ({"device_key": "zzzzzz"}, "unknown-device-key", "there is no pool 'zzzzzz'; there is pool"),
         ({"tuner": "xgbost"}, "unknown-tuner", "did you mean xgb"),
         ({"tuner": "magic"}, "unknown-tuner", "there are xgb, ga, random, grid, evolutionary"),
         (
@@ -83,7 +84,21 @@ def test_a_model_that_failed_says_why(farm) -> None:
         ({"round_size": 0}, "invalid-round-size", "between"),
         ({"target": "llvm -mcpu=zzz"}, "unknown-target", "zzz"),
         ({"target": "cuda/sm_90"}, "incompatible-target", "cuda"),
-        ({"budget": Budget(wall_sec=float("inf"))}, "invalid-budget", "finite"),
+        (
+            {"budget": Budget(wall_sec=float("inf"))},
+            "invalid-budget",
+            "the time of the search must be at most 366 days",
+        ),
+        (
+            {"budget": JobBudget(job_sec=1e9)},
+            "invalid-budget",
+            "the time of the whole job must be at most 366 days",
+        ),
+        (
+            {"budget": Budget(trials=1 << 40)},
+            "invalid-budget",
+            "the number of trials must be at most 2,147,483,647",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_request_is_said(farm, terms, code, words) -> None:
@@ -268,6 +283,17 @@ def test_it_comes_before_its_job_on_a_device(farm, tuning_job) -> None:
     with farm.services.uow.read() as repos:
         ahead = repos.turns.next_of("pool")
     assert [step.job_id for step in ahead] == [so_far.id]
+
+
+def test_a_cancelled_job_without_an_artifact_says_how_to_get_its_best(farm, tuning_job) -> None:
+    farm.with_settings(step_chain_sec=0.0).run(steps=2)
+    cancel_job(farm.services, tuning_job.id)
+    with (
+        farm.services.uow.read() as repos,
+        pytest.raises(ConflictError, match="jobs artifact --now") as caught,
+    ):
+        artifact_of(repos, repos.jobs.get(tuning_job.id))
+    assert caught.value.code == "no-artifact"
 
 
 def test_a_cancelled_job_hands_back_its_best(farm, tuning_job) -> None:

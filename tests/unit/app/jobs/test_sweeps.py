@@ -20,6 +20,7 @@ from tunefarm_app.jobs.sweeps import (
 from tunefarm_app.jobs.terms import JobTerms
 from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_app.models.removal import delete_model
+from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.sweeps import SweepReport, sweep_report, sweep_report_page
 from tunefarm_db.states.job import JobState
 from tunefarm_text.job_terms import MAX_SWEEP_JOBS
@@ -135,10 +136,12 @@ def test_a_failed_job_does_not_take_the_others_with_it(farm: Farm) -> None:
     assert row.is_measured == (farm.job(first).network_latency_sec is not None)
     assert row.latency_sec is not None
     assert done.cells[1].error is not None
+    caveats = " ".join(job_report(farm.services, first).reproduce.caveats)
+    assert "sweep" not in caveats, "the command has no such option"
     page = sweep_report_page(done)
     assert "it &lt;broke&gt;" in page
     assert "<script" not in page
-    assert "share equally" in page
+    assert "share the trials equally" in page
 
 
 def test_the_fastest_of_a_model_on_a_pool_is_marked(farm: Farm) -> None:
@@ -169,16 +172,20 @@ def test_the_fastest_of_a_model_on_a_pool_is_marked(farm: Farm) -> None:
     assert not any(cell.is_fastest for cell in report(farm, sweep_id).cells), (
         "timings of two times differ as much"
     )
-    with farm.services.uow.write() as repos:
-        rough = {"untuned": {"value": 3.0, "low": 1.0, "high": 9.0}}
-        repos.jobs.set_numbers(
-            cells[0].job_id or "",
-            network_latency_sec=2e-3,
-            speedups=rough,
-            over_untuned=3.0,
-            over_runtime=None,
-        )
-    assert not any(cell.is_fastest for cell in report(farm, sweep_id).cells), "other work disturbed a timing"
+    rough = {"value": 3.0, "low": 1.0, "high": 9.0}
+    for speedups in (
+        {"untuned": rough},
+        {"untuned": {"value": 1.0, "low": 1.0, "high": 1.0}, "onnxruntime": rough},  # it fell back to untuned
+    ):
+        with farm.services.uow.write() as repos:
+            repos.jobs.set_numbers(
+                cells[0].job_id or "",
+                network_latency_sec=2e-3,
+                speedups=speedups,
+                over_untuned=speedups["untuned"]["value"],
+                over_runtime=None,
+            )
+        assert not any(cell.is_fastest for cell in report(farm, sweep_id).cells), "other work disturbed it"
     with farm.services.uow.write() as repos:
         on_the_way = {"speedups": {}, "over_untuned": None, "over_runtime": None}
         repos.jobs.set_numbers(cells[0].job_id or "", network_latency_sec=1e-6, **on_the_way)

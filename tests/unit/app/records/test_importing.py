@@ -64,3 +64,18 @@ def test_an_unknown_kernel_is_kept_only_if_asked(farm: Farm) -> None:
     assert import_records(farm.services, [(1, RECORD)]).left_out == {"unknown-workload": 1}
     kept = import_records(farm.services, [(1, RECORD)], keep_unknown=True)
     assert (kept.imported, kept.unchecked) == (1, 1)
+
+
+def test_what_comes_back_from_metaschedule_with_another_config_is_known(farm: Farm) -> None:
+    """TVM's database keeps a kernel, which several configs may give; a trial that was cut short has a single sample."""
+    import_records(farm.services, [(1, RECORD)], keep_unknown=True)
+    back = replace(RECORD, config=Config(0, (2,)), tuner="metaschedule", build_sec=0.0, measured_at=2.0)
+    answer = import_records(farm.services, [(1, back)], keep_unknown=True)
+    assert (answer.imported, answer.left_out) == (0, {"on-record": 1})
+    others = [
+        replace(RECORD, config=Config(0, (2,))),  # our own: as fast, and another measurement
+        replace(back, samples_sec=(2e-3,)),
+        replace(back, samples_sec=(2e-3,), config=Config(0, (3,))),
+    ]
+    answer = import_records(farm.services, list(enumerate(others)), keep_unknown=True)
+    assert (answer.imported, answer.left_out) == (3, {})

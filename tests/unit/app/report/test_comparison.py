@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tunefarm_app.engines.replay import Scenario
-from tunefarm_app.report.comparison import JobComparison, compare_jobs
+from tunefarm_app.report.comparison import ComparedKernel, JobComparison, compare_jobs
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
 
 
@@ -48,13 +48,20 @@ def test_the_results_the_curves_and_the_kernels(farm, jobs: list[str]) -> None:
         tasks = [by_key.get(kernel.workload_key) for by_key in keys.values()]
         assert kernel.best_sec == [task and task.best_cost_sec for task in tasks]
         known = [sec for sec in kernel.best_sec if sec is not None]
-        if len(known) > 1:
-            assert kernel.best is not None
+        if kernel.best is not None:
+            assert known.count(min(known)) == 1
             assert kernel.best_sec[kernel.best] == min(known)
-        else:
-            assert (kernel.best, kernel.apart) == (None, None)
+        assert (kernel.apart is None) == (len(known) < 2)
     ranks = [(kernel.is_shared, kernel.apart or 0.0) for kernel in comparison.kernels]
     assert ranks == sorted(ranks, reverse=True)
+
+
+def test_no_job_has_the_faster_kernel_where_two_share_a_record() -> None:
+    kernel = ComparedKernel(
+        workload_key="w", name="k", weights=[1, 8, 1], best_sec=[3e-6, 3e-6, 4e-6], trials=[0, 2, 2]
+    )
+    assert (kernel.best, kernel.apart) == (None, pytest.approx(21e-6))
+    assert kernel.model_copy(update={"best_sec": [3e-6, 2e-6, None]}).best == 1
 
 
 @pytest.mark.parametrize("count", [0, 1, 7])

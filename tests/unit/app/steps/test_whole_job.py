@@ -115,7 +115,7 @@ def test_a_killed_compile_without_a_search_is_taken_back(farm) -> None:
 
 
 class ComparingEngine(ReplayEngine):
-    """Reports one kernel as compared with the untuned one, one as used without."""
+    """Reports one kernel as compared with the untuned one, one as timed alone and used without."""
 
     def compile(self, *args: Any, **named: Any) -> CompiledFile:
         compiled = super().compile(*args, **named)
@@ -124,7 +124,12 @@ class ComparingEngine(ReplayEngine):
             CoveredTask(workload_key=first, name="a", weight=1, record_cost_sec=1e-3, untuned_sec=0.25),
             CoveredTask(workload_key=second, name="b", weight=1, record_cost_sec=1e-3),
         ]
-        report = {**compiled.report, "coverage": Coverage(hits=tuple(hits), misses=()).to_json()}
+        kernels = [{"workload_key": second, "untuned_sec": [0.5, 0.75, 0.5], "tuned_sec": [1.0, 1.0, 1.0]}]
+        report = {
+            **compiled.report,
+            "coverage": Coverage(hits=tuple(hits), misses=()).to_json(),
+            "kernels": kernels,
+        }
         return replace(compiled, report=report)
 
 
@@ -135,7 +140,7 @@ def test_a_task_knows_how_fast_it_was_untuned(farm) -> None:
     farm.run()
     with farm.services.uow.read() as repos:
         tasks = sorted(repos.jobs.tasks(job.id), key=lambda task: task.workload_key)
-    assert [task.untuned_cost_sec for task in tasks] == [0.25, None]
+    assert [task.untuned_cost_sec for task in tasks] == [0.25, 0.5]
 
 
 class FindingEngine(ReplayEngine):

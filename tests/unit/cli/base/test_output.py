@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tunefarm.cli.base.output import Output
+from tunefarm.cli.base.output import Output, write_whole
+from tunefarm_tuning.core.errors import InvalidInputError
 
 
 def test_an_id_stays_on_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,3 +76,20 @@ def test_a_header_takes_no_more_room_than_its_column(
     assert lines[1].split() == ["over"]
     assert lines[2].split() == ["the"]
     assert lines[3].split() == ["name", "fastest", "spare"]
+
+
+def test_an_empty_list_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().items([], {"job": str})
+    printed = capsys.readouterr()
+    assert "job" in printed.out
+    assert printed.err == "there are none, or none that match\n"
+    Output().items(["a"], {"job": str})
+    assert capsys.readouterr().err == ""
+
+
+def test_a_file_that_cannot_be_written_has_the_name_that_was_given(tmp_path: Path) -> None:
+    with pytest.raises(
+        InvalidInputError, match=r"none/out\.jsonl cannot be written: No such file"
+    ) as refused:
+        write_whole(tmp_path / "none" / "out.jsonl", "x")
+    assert refused.value.code == "cannot-write"

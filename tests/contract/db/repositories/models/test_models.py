@@ -58,6 +58,7 @@ def test_a_deleted_model_frees_its_sha256(uow: UnitOfWork, seed: Any) -> None:
         with pytest.raises(NotFoundError) as gone:
             repos.models.get(first.id)
         assert gone.value.code == "model-deleted"
+        assert gone.value.message == f"the model {first.name} was deleted: upload its file again"
         with pytest.raises(NotFoundError) as unknown:
             repos.models.get("mdl_nothing")
         assert unknown.value.code == "model-not-found"

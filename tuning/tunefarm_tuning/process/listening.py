@@ -1,0 +1,56 @@
+"""Listen on an address, or say in a sentence why that is not possible and what to do."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, TransientError, TunefarmError
+
+
+def listen(host: str, port: int, *, backlog: int = 256) -> socket.socket:
+    """Return a listening socket.
+
+    Args:
+        host: An address of this machine, or a name of one.
+        port: The port; 0 takes a free one.
+        backlog: Connections that may wait.
+
+    Raises:
+        ConflictError: ``port-taken``.
+        InvalidInputError: ``not-own-address``, ``port-not-allowed``.
+        TransientError: ``cannot-listen``.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=backlog)
+    except OSError as error:
+        raise cannot_listen(host, port, error) from None
+
+
+def cannot_listen(host: str, port: int, error: OSError) -> TunefarmError:
+    """Return the error of an address that cannot be listened on."""
+    if error.errno == errno.EADDRINUSE:
+        return ConflictError(
+            f"port {port} of {host} is taken: another program listens there, perhaps another farm. End it, or name another "
+            "port with --port; --port 0 takes a free one",
+            code="port-taken",
+        )
+    if isinstance(error, socket.gaierror):
+        return InvalidInputError(
+            f"--host {host} is unknown: no address belongs to this name. Name an address of this machine; 127.0.0.1 is for "
+            "this machine alone, 0.0.0.0 for all its networks",
+            code="not-own-address",
+        )
+    if error.errno == errno.EADDRNOTAVAIL:
+        return InvalidInputError(
+            f"--host {host} is no address of this machine: name one that is; 127.0.0.1 is for this machine alone, 0.0.0.0 for "
+            "all its networks",
+            code="not-own-address",
+        )
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return InvalidInputError(
+            f"this user may not listen on port {port}: ports below 1024 need root. Name a higher one with --port, like 8000",
+            code="port-not-allowed",
+        )
+    return TransientError(f"cannot listen on port {port} of {host}: {error.strerror}", code="cannot-listen")
