@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import cache
 from importlib import metadata
 
-IMPORTER = 8
+IMPORTER = 9
 """Which models can be imported. A model that an earlier revision refused may be uploaded again."""
 
-GRAPH_PASSES = 19
+GRAPH_PASSES = 20
 """Which kernels a model has. The compiler asks for records of other tasks than those that earlier passes extracted."""
 
 SPACES = 5

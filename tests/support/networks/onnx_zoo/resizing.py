@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 from onnx_models import GraphBuilder
 
-from onnx_zoo.cases import case, image
+from onnx_zoo.cases import case, image, scalar
 
 
 @case(9, 9)
@@ -31,6 +32,19 @@ def resize_10(g: GraphBuilder, v: int) -> Any:
     x = image(g, 1, 2, 4, 6)
     up, down = (g.constant(np.array([1, 1, *s], np.float32)) for s in ((2, 3), (0.5, 0.5)))
     return [g.node("Resize", x, s, mode=m) for s in (up, down) for m in ("nearest", "linear")]
+
+
+@case(13)
+def resize_to_fit(g: GraphBuilder, v: int) -> Any:
+    """What torchvision's detectors do with images: the shorter side gets a given size."""
+    x = image(g, 1, 2, 4, 6)
+    size = g.node("Slice", g.node("Shape", x), g.ints(2), g.ints(4))
+    sides = g.node("Cast", size, to=TensorProto.FLOAT)
+    shorter = g.node("Reciprocal", g.node("ReduceMin", sides, keepdims=0))
+    factor = g.node("Min", g.node("Mul", shorter, scalar(g, 8)), scalar(g, 100))
+    wanted = g.node("Cast", g.node("Floor", g.node("Mul", sides, factor)), to=TensorProto.INT64)
+    sizes = g.node("Concat", g.ints(1, 2), wanted, axis=0)
+    return g.node("Resize", x, "", "", sizes, mode="linear")
 
 
 @case(11)

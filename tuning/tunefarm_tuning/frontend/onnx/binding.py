@@ -30,6 +30,10 @@ _SUPPORTED = {
 SUPPORTED_NAMES = tuple(_SUPPORTED.values())
 TAKEN = f"{', '.join(SUPPORTED_NAMES)}, and inside the network bfloat16 (cast at its edges)"
 """For messages."""
+_TEXT_FIX = (
+    ": export the model behind what turns text into numbers, which your program then does (scikit-learn: export the last steps of "
+    "the pipeline), or train it on integers for categories"
+)
 
 
 def dtype_name(element_type: int) -> str | None:
@@ -280,8 +284,9 @@ def input_dtype(value: onnx.ValueInfoProto) -> str:
     dtype = dtype_name(value.type.tensor_type.elem_type)
     if dtype is None:
         type_name = onnx_name(value.type.tensor_type.elem_type)
+        fix = _TEXT_FIX if type_name == "string" else ""
         raise InvalidModelError(
-            f"input '{name}' has element type {type_name}; tunefarm supports {TAKEN}",
+            f"input '{name}' has element type {type_name}; tunefarm supports {TAKEN}{fix}",
             code="unsupported-dtype",
             input=name,
             dtype=type_name,

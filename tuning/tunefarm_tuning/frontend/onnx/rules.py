@@ -91,8 +91,9 @@ def refuse_other_outputs(graph: onnx.GraphProto) -> None:
         if kind == "tensor" and (not element_type or dtype_name(element_type) is not None):
             continue
         what = kind if kind != "tensor" else f"tensor of {onnx_name(element_type)}"
+        fix = "train the classifier with integers for classes, or " if what == "tensor of string" else ""
         raise InvalidModelError(
-            f"output '{clean(value.name, 60)}' is {article(what)} {what}; an artifact returns dense tensors of numbers only: leave "
+            f"output '{clean(value.name, 60)}' is {article(what)} {what}; an artifact returns dense tensors of numbers only: {fix}leave "
             "this output out of the model, or make such tensors of it",
             code="unsupported-dtype",
             output=clean(value.name, 60),

@@ -37,6 +37,13 @@ def test_values_that_are_no_tensors_of_numbers_are_refused_by_name(kind: str, wo
     assert caught.value.code == "unsupported-dtype"
 
 
+def test_text_is_refused_with_what_to_do() -> None:
+    with pytest.raises(InvalidModelError, match="train the classifier with integers for classes, or leave"):
+        refuse_other_outputs(parsed("float[3] x", "string[3] y"))
+    with pytest.raises(InvalidModelError, match="export the model behind what turns text into numbers"):
+        bind_inputs(parsed("string[3] x", "float[3] y"), {})
+
+
 def test_an_output_may_have_no_declared_dtype() -> None:
     graph = parsed("float[3] x", "float[3] y")
     graph.output[0].type.tensor_type.elem_type = 0

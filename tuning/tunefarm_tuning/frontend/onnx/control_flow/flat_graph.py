@@ -103,6 +103,13 @@ class FlatGraph:
             tuple(dim.dim_value for dim in dims) if all(dim.HasField("dim_value") for dim in dims) else None
         )
 
+    def rank(self, name: str) -> int | None:
+        """Return the number of dimensions of a tensor, or None if it is not known."""
+        kind = self._types.get(name)
+        if kind is None or not kind.HasField("tensor_type") or not kind.tensor_type.HasField("shape"):
+            return None
+        return len(kind.tensor_type.shape.dim)
+
     def add(self, node: onnx.NodeProto) -> None:
         """Add a node without inner graphs, or the constants that it makes.
 

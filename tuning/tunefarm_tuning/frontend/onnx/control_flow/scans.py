@@ -1,4 +1,4 @@
-"""`Scan`: its steps one after the other; their number is a dimension of its inputs."""
+"""`Scan`: all steps at once if none depends on another, else one after the other; their number is a dimension of its inputs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import onnx
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.frontend.onnx.control_flow.batched_scans import batched_body
 from tunefarm_tuning.frontend.onnx.control_flow.flat_graph import FlatGraph
 from tunefarm_tuning.frontend.onnx.control_flow.loops import refuse_long, stack
 from tunefarm_tuning.frontend.onnx.control_flow.node_parts import (
@@ -25,6 +26,8 @@ _FIRST_OPSET = 9
 
 def unroll_scan(flat: FlatGraph, node: onnx.NodeProto, inputs: Sequence[str], inline: Inline) -> list[str]:
     """Add the steps of a `Scan` to `flat`; return the names of its results.
+
+    Steps that do not depend on each other are computed together, however many there are.
 
     Raises:
         InvalidModelError: unknown-loop, unsupported-operator, too-large, zero-size or invalid-onnx.
@@ -46,9 +49,23 @@ def unroll_scan(flat: FlatGraph, node: onnx.NodeProto, inputs: Sequence[str], in
         raise _refused(
             node, f"carries {len(carried)} tensors, but its body returns {len(body.output)}", "invalid-onnx"
         )
-    steps = _steps(flat, node, sequences, axes)
+    collects = len(body.output) - len(carried)
+    out_axes = ints_attribute(node, "scan_output_axes", collects)
+    out_backward = ints_attribute(node, "scan_output_directions", collects)
+    steps = _steps(flat, node, sequences, axes) if scanned > 1 or flat.shape(sequences[0]) else None
+    if (
+        not any((*axes, *backward, *out_axes, *out_backward))
+        and steps != 0
+        and len(body.input) == len(inputs)
+    ):
+        ranks = [*(flat.rank(name) for name in carried), *(_row_rank(flat, name) for name in sequences)]
+        batched = batched_body(body, ranks, len(carried), flat.opset)
+        if batched is not None:
+            return inline(batched, inputs)
+    if steps is None:
+        steps = _steps(flat, node, sequences, axes)
     refuse_long(node, steps, len(body.node) + scanned)
-    collected: list[list[str]] = [[] for _ in range(len(body.output) - len(carried))]
+    collected: list[list[str]] = [[] for _ in range(collects)]
     for step in range(steps):
         rows = []
         for name, axis, is_backward in zip(sequences, axes, backward, strict=True):
@@ -59,8 +76,6 @@ def unroll_scan(flat: FlatGraph, node: onnx.NodeProto, inputs: Sequence[str], in
         carried, outputs = results[: len(carried)], results[len(carried) :]
         for output, names in zip(outputs, collected, strict=True):
             names.append(output)
-    out_axes = ints_attribute(node, "scan_output_axes", len(collected))
-    out_backward = ints_attribute(node, "scan_output_directions", len(collected))
     return [
         *carried,
         *(
@@ -89,6 +104,11 @@ def _steps(flat: FlatGraph, node: onnx.NodeProto, sequences: Sequence[str], axes
     if len(lengths) != 1:
         raise _refused(node, f"walks along tensors of different lengths: {sorted(lengths)}", "invalid-onnx")
     return lengths.pop()
+
+
+def _row_rank(flat: FlatGraph, sequence: str) -> int | None:
+    rank = flat.rank(sequence)
+    return None if rank is None else rank - 1
 
 
 def _refused(node: onnx.NodeProto, why: str, code: str) -> InvalidModelError:

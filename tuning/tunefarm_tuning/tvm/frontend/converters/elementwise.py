@@ -75,6 +75,19 @@ def convert_bit_shift(context: NodeContext, inputs: Sequence[Any], attributes: d
     return context.bb.emit_te(shift, x, count, primfunc_name_hint="bit_shift")
 
 
+def convert_div(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
+    """Convert `Div` of integers by divisors that may be 0 or -1: as NumPy, the quotient is 0, or wraps around.
+
+    A CPU ends the process that divides by zero, or the smallest number by -1.
+    """
+    divisor = _guarded_divisor(context, *inputs)
+    if divisor is None:
+        return None
+    zero = full_rank(0, rank_of(divisor), dtype_of(divisor))
+    quotient = context.emit(relax.op.divide(inputs[0], divisor))
+    return relax.op.where(context.emit(relax.op.equal(inputs[1], zero)), zero, quotient)
+
+
 def convert_mish(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
     """Convert `Mish`: ``x * tanh(softplus(x))``."""
     x = inputs[0]
@@ -83,8 +96,14 @@ def convert_mish(context: NodeContext, inputs: Sequence[Any], _attributes: dict[
 
 
 def convert_mod(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Convert `Mod` of floats whose result has the divisor's sign, of which TVM makes NaN where an infinity is involved."""
+    """Convert `Mod` of floats whose result has the divisor's sign, of which TVM makes NaN where an infinity is involved.
+
+    Of integers, the remainder by 0 is 0; a CPU ends the process that computes it, or that of the smallest number by -1.
+    """
     x, divisor = inputs
+    guarded = _guarded_divisor(context, x, divisor)
+    if guarded is not None:
+        return (relax.op.mod if attributes.get("fmod", 0) else relax.op.floor_mod)(x, guarded)
     if attributes.get("fmod", 0) or not dtype_of(x).startswith("float"):
         return None
     if constant(x) is not None and constant(divisor) is not None:
@@ -148,3 +167,24 @@ def convert_tensor_scatter(context: NodeContext, inputs: Sequence[Any], attribut
         return te.compute(shape, element, name="scatter", tag="injective")
 
     return context.bb.emit_te(scatter, past, update, starts, primfunc_name_hint="tensor_scatter")
+
+
+def _guarded_divisor(context: NodeContext, x: Any, divisor: Any) -> Any:
+    """Return integer divisors, 1 in place of 0, and of -1 below the smallest number. Return None if they need no change."""
+    if not all(isinstance(operand.ty, relax.TensorType) and operand.ty.ndim >= 0 for operand in (x, divisor)):
+        return None  # a size, which TVM's converter divides
+    dtype = dtype_of(divisor)
+    if "int" not in dtype:
+        return None
+    known = constant(divisor)
+    if known is not None and (constant(x) is not None or not np.isin(known, (0, -1)).any()):
+        return None
+
+    def equals(operand: Any, value: int) -> Any:
+        return context.emit(relax.op.equal(operand, full_rank(value, rank_of(operand), dtype)))
+
+    fails = equals(divisor, 0)
+    if smallest := int(np.iinfo(dtype).min):
+        overflows = relax.op.logical_and(equals(divisor, -1), equals(x, smallest))
+        fails = context.emit(relax.op.logical_or(fails, context.emit(overflows)))
+    return context.emit(relax.op.where(fails, full_rank(1, rank_of(divisor), dtype), divisor))

@@ -65,6 +65,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "DeformConv": windows.convert_deform_conv,
     "DequantizeLinear": quantized.convert_dequantize,
     "Det": reductions.convert_det,
+    "Div": elementwise.convert_div,
     "Dropout": normalization.convert_dropout,
     "DynamicQuantizeLinear": quantized.convert_dynamic_quantize_linear,
     "Elu": arithmetic.convert_elu,

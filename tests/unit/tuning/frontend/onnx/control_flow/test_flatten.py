@@ -7,47 +7,16 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
-import onnxruntime
 import pytest
-from numpy.typing import NDArray
+from flat_networks import flat, operators, parsed, run
 
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.frontend.onnx.bound_network import bind_model, runnable_bytes
+from tunefarm_tuning.frontend.onnx.bound_network import bind_model
 from tunefarm_tuning.frontend.onnx.control_flow.flat_graph import MAX_NODES
-from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow
 from tunefarm_tuning.frontend.onnx.control_flow.loops import MAX_STEPS
 from tunefarm_tuning.workload.binding import Binding
 
 X = np.array([[1.0, -2.0, 3.0]], np.float32)
-
-
-def parsed(graph: str, opset: int = 17) -> onnx.ModelProto:
-    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]>\n{graph}')
-    onnx.checker.check_model(model)
-    return model
-
-
-def run(model: onnx.ModelProto, feeds: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(runnable_bytes(model), options, providers=["CPUExecutionProvider"])
-    return list(session.run(None, feeds))
-
-
-def flat(model: onnx.ModelProto, feeds: dict[str, NDArray[Any]], **values: Any) -> onnx.ModelProto:
-    """Return the bound network; the values are bound, and the results compared with the file's on the other inputs."""
-    file = onnx.ModelProto()
-    file.CopyFrom(model)
-    binding = Binding.of({name: array.shape for name, array in feeds.items() if name not in values}, values)
-    network = bind_model(model, binding)
-    assert not has_control_flow(network.model.graph)
-    onnx.checker.check_model(network.model, full_check=True)
-    expected = run(file, feeds)
-    results = run(network.model, {spec.name: feeds[spec.name] for spec in network.inputs})
-    for result, wanted in zip(results, expected, strict=True):
-        assert result.dtype == wanted.dtype
-        np.testing.assert_array_equal(result, wanted)
-    return network.model
 
 
 def refused(model: onnx.ModelProto, code: str, **values: Any) -> InvalidModelError:
@@ -56,10 +25,6 @@ def refused(model: onnx.ModelProto, code: str, **values: Any) -> InvalidModelErr
         bind_model(model, Binding.of(shapes, values))
     assert caught.value.code == code, caught.value.message
     return caught.value
-
-
-def operators(model: onnx.ModelProto) -> list[str]:
-    return sorted(node.op_type for node in model.graph.node)
 
 
 RATE = """
