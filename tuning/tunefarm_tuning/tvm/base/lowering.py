@@ -9,7 +9,7 @@ import tvm
 from tvm import tirx
 from tvm.s_tir import pipeline as s_tir_pipeline
 
-from tunefarm_tuning.tvm.base.bfloat16_instructions import link_code
+from tunefarm_tuning.tvm.base.bfloat16_instructions import link_code, round_by_instruction
 from tunefarm_tuning.tvm.base.launches import LAUNCHED
 from tunefarm_tuning.tvm.base.narrow_buffers import with_narrow_buffers
 from tunefarm_tuning.tvm.base.stack_buffers import with_buffers_on_stack
@@ -62,7 +62,8 @@ def _on_all(module: tvm.IRModule, _: Any) -> tvm.IRModule:
     for name, func in module.functions.items():
         if isinstance(func, tirx.PrimFunc):
             placed = func if _has(func, _LAUNCHES) else with_buffers_on_stack(func)
-            result.update_func(name, link_code(shuffle_loads(placed.without_attr(_LAUNCHES))))
+            finished = shuffle_loads(placed.without_attr(_LAUNCHES))
+            result.update_func(name, link_code(round_by_instruction(finished)))
     return result
 
 
