@@ -21,7 +21,10 @@ _CHOICE = "prim.if_then_else"
 
 
 def with_narrow_buffers(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a scheduled kernel whose buffers of bfloat16 hold its bits, if they hold copies of other elements, or constants."""
+    """Return a scheduled kernel whose buffers of bfloat16 hold its bits, if they hold copies of other elements, or constants.
+
+    GPUs have bfloat16: their kernels stay as they are.
+    """
     narrow = {buffer: _of_bits(buffer) for buffer in _copies(func.body)}
     if not narrow:
         return func
@@ -59,6 +62,8 @@ def _copies(body: Any) -> set[Any]:
     inside: set[Any] = set()
     others: set[Any] = set()
     for node in walk(body):
+        if isinstance(node, tirx.For) and node.kind == tirx.ForKind.THREAD_BINDING:
+            return set()
         if isinstance(node, SBlock):
             inside |= {buffer for buffer in node.alloc_buffers if str(buffer.dtype) == _NARROW}
             others |= {region.buffer for region in node.match_buffers}

@@ -7,7 +7,7 @@ them: a convolution of 512 channels and 7 x 7 results took a third longer than i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import ceil, prod
+from math import prod
 from typing import Any
 
 from tvm import tirx
@@ -58,12 +58,13 @@ def insert_prefetches(func: tirx.PrimFunc, _machine: Machine) -> tirx.PrimFunc:
             return stmt
         inside = [(loop.loop_var, _ZERO) for loop in walk(stmt.body) if isinstance(loop, tirx.For)]
         prefetches = [tirx.Evaluate(prefetch) for prefetch in _prefetches(realize, inside)]
+        body = rebuilt(stmt.body, _without_annotation)
         return tirx.For(
             stmt.loop_var,
             stmt.min,
             stmt.extent,
             stmt.kind,
-            tirx.SeqStmt([*prefetches, rebuilt(stmt.body, _without_annotation)]),
+            tirx.SeqStmt([*prefetches, body]) if prefetches else body,
             stmt.thread_binding,
             stmt.annotations,
             stmt.step,
@@ -96,7 +97,7 @@ def _without_annotation(stmt: Any) -> Any:
 
 
 def _prefetches(realize: Any, inside: Sequence[tuple[Any, Any]]) -> list[Any]:
-    """Return the prefetches of a step of the sums; `inside` has the loops over the tile, at their start."""
+    """Return the prefetches of a step of the sums, none if there are no other weights; `inside` has the loops over the tile, at their start."""
     block = realize.block
     channel, width, *repeated = (int(number) for number in block.annotations[_ANNOTATION])
     values = [
@@ -118,21 +119,35 @@ def _prefetches(realize: Any, inside: Sequence[tuple[Any, Any]]) -> list[Any]:
         step = step * axis.dom.extent + value
     steps = prod(int(axis.dom.extent) for axis, _ in sums)
     weights = _weights(block, values[channel][0], [values[axis][0] for axis in repeated[::3]])
-    line = _LINE_BYTES // itemsize(str(weights.source.dtype))
-    part = ceil(width / tiles)
+    shape = [] if weights is None else [int(extent) for extent in weights.source.shape]
+    if prod(shape) <= width * steps:
+        return []
     first = [*((axis.var, _ZERO) for axis, _ in sums), *values]
-    *outer, last = [substitute(dim.min, first) for dim in weights.region]
-    next_ones = last + width * steps + (tile * steps + step) * part
+    own: Any = _ZERO
+    for dim, extent in zip(weights.region, shape, strict=True):
+        own = own * extent + substitute(dim.min, first)
+    # Behind the last weights may be no memory, which each prefetch would look up in vain.
+    start = tirx.min(own + width * steps, tirx.const(prod(shape) - width * steps, "int64"))
+    line = _LINE_BYTES // itemsize(str(weights.source.dtype))
+    part = _part(width, max(-(-width // tiles), line // 2))
+    share = tirx.min(tile, tirx.const(width // part - 1, "int64"))
+    offset = start + (share * steps + step) * part
     kind = [tirx.const(number, "int32") for number in _KIND]
+    outer = [_ZERO] * (len(shape) - 1)
     addresses = [
-        tirx.address_of(tirx.BufferLoad(weights.source, [*outer, next_ones + start]))
-        for start in range(0, part, line)
+        tirx.address_of(tirx.BufferLoad(weights.source, [*outer, offset + ahead]))
+        for ahead in range(0, part, line)
     ]
     return [tirx.call_llvm_intrin("void", _INTRINSIC, address, *kind) for address in addresses]
 
 
+def _part(width: int, least: int) -> int:
+    """Return the smallest divisor of a width that is at least so large, so that whole tiles share the width."""
+    return next(part for part in range(min(least, width), width + 1) if width % part == 0)
+
+
 def _weights(block: Any, channel: Any, rows: Sequence[Any]) -> Any:
-    """Return what a block reads for its channels and not for its rows."""
+    """Return what a block reads for its channels and not for its rows; None if it has a single tile of channels."""
 
     def uses(region: Any, variables: Sequence[Any]) -> bool:
         return any(
@@ -141,4 +156,4 @@ def _weights(block: Any, channel: Any, rows: Sequence[Any]) -> Any:
             for node in walk(dim.min)
         )
 
-    return next(read for read in block.reads if uses(read, [channel]) and not uses(read, rows))
+    return next((read for read in block.reads if uses(read, [channel]) and not uses(read, rows)), None)
