@@ -1,4 +1,4 @@
-"""The CPU's instruction for products of bfloat16, as a call that kernels may have in their loops.
+"""The CPU's instructions for products of bfloat16 and for rounding to it, as calls that kernels may have in their loops.
 
 LLVM's intrinsic takes vectors of its type ``bfloat``, which TVM 0.27 cannot make: it lowers bfloat16 to 16-bit integers. So a kernel calls a
 function of integers, and its code, in LLVM's language, is linked and inlined when the kernel is built.
@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 
 from tunefarm_tuning.tvm.base.tir import walk
@@ -39,6 +40,10 @@ _SHARED = {
 }
 """How the two shared factors become a vector: a padded input is stored widened, and each CPU narrows it best in another way."""
 _IMPORT = "pragma_import_llvm"
+_ROUND = "tunefarm_round_bfloat16_x"
+_ROUNDS = frozenset({"avx512bf16", "bf16"})
+"""LLVM's names of the features with an instruction that rounds: of x86, of Arm."""
+_LEAST_ROUNDED = 4
 
 
 def _name(lanes: int) -> str:
@@ -107,13 +112,75 @@ def dot_bfloat16(sums: Any, shared: Any, own: Any) -> Any:
     return tirx.call_pure_extern(str(sums_type), _name(sums_type.lanes), sums, shared, own)
 
 
+def round_by_instruction(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a lowered kernel whose vectors of float32 are rounded to bfloat16 by the CPU's instruction, if it has one.
+
+    TVM 0.27 rounds by five operations on integers, which make a NaN of some mantissas infinite.
+    """
+    target = (func.attrs or {}).get("target")
+    if (
+        target is None
+        or str(target.kind.name) != "llvm"
+        or all(_rounded_value(node) is None for node in walk(func.body))
+    ):
+        return func
+    features = tvm_ffi.get_global_func("target.llvm_get_cpu_features")(target)
+    if not _ROUNDS & set(map(str, features)):
+        return func
+
+    def by_instruction(cast: Any) -> Any:
+        value = _rounded_value(cast)
+        if value is None:
+            return cast
+        lanes = tvm.DataType(str(cast.expr_ty().dtype)).lanes
+        return tirx.call_pure_extern(f"uint16x{lanes}", f"{_ROUND}{lanes}", value)
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.Cast, by_instruction)))
+
+
+def _rounded_value(cast: Any) -> Any:
+    """Return the vector of which TVM's operations for a cast to bfloat16 make these bits; None if these are other operations."""
+    if not isinstance(cast, tirx.Cast):
+        return None
+    dtype = tvm.DataType(str(cast.expr_ty().dtype))
+    if dtype.lanes < _LEAST_ROUNDED or dtype.with_lanes(1) != "uint16":
+        return None
+    bits = getattr(getattr(cast.value, "a", None), "a", None)
+    value = next(iter(getattr(bits, "args", ())), None)
+    if value is None or str(value.expr_ty().dtype) != f"float32x{dtype.lanes}":
+        return None
+    return value if tvm_ffi.structural_equal(cast, _as_tvm_rounds(value, dtype.lanes)) else None
+
+
+def _as_tvm_rounds(value: Any, lanes: int) -> Any:
+    def all_lanes(number: int) -> Any:
+        return tirx.Broadcast(tirx.const(number, "uint32"), lanes)
+
+    bits = tirx.reinterpret(f"uint32x{lanes}", value)
+    odd = tirx.bitwise_and(tirx.shift_right(bits, all_lanes(16)), all_lanes(1))
+    return tirx.Cast(f"uint16x{lanes}", tirx.shift_right(bits + (odd + all_lanes(0x7FFF)), all_lanes(16)))
+
+
+def _rounding_code(lanes: int) -> str:
+    return f"""
+define linkonce_odr hidden <{lanes} x i16> @{_ROUND}{lanes}(<{lanes} x float> %value) alwaysinline nounwind willreturn memory(none) {{
+  %rounded = fptrunc <{lanes} x float> %value to <{lanes} x bfloat>
+  %bits = bitcast <{lanes} x bfloat> %rounded to <{lanes} x i16>
+  ret <{lanes} x i16> %bits
+}}
+"""
+
+
 def link_code(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a lowered kernel with the code of the instruction that it calls, if it calls it."""
+    """Return a lowered kernel with the code of the instructions that it calls, if it calls some."""
     called = {str(node.value) for node in walk(func.body) if isinstance(node, tvm.ir.StringImm)}
     codes: dict[str, Callable[[], str]] = {
         **{_name(lanes): partial(_code, lanes) for lanes in _INTRINSICS},
         _MATRIX: _matrix_code,
     }
+    for name in called:
+        if name.startswith(_ROUND):
+            codes[name] = partial(_rounding_code, int(name.removeprefix(_ROUND)))
     for name, make_code in codes.items():
         if name in called:
             code = tvm.ir.StringImm(make_code())

@@ -9,8 +9,9 @@ import tvm
 from tvm import tirx
 from tvm.s_tir import pipeline as s_tir_pipeline
 
-from tunefarm_tuning.tvm.base.bfloat16_instructions import link_code
+from tunefarm_tuning.tvm.base.bfloat16_instructions import link_code, round_by_instruction
 from tunefarm_tuning.tvm.base.launches import LAUNCHED
+from tunefarm_tuning.tvm.base.narrow_buffers import with_narrow_buffers
 from tunefarm_tuning.tvm.base.stack_buffers import with_buffers_on_stack
 from tunefarm_tuning.tvm.base.vector_loads import shuffle_loads
 
@@ -30,7 +31,15 @@ def _pipeline() -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     def finalize() -> Any:
         return tvm.transform.Sequential([_PASS, finalize_host()])
 
-    return tvm.transform.Sequential([lower, _MARK]), finalize, finalize_device
+    return tvm.transform.Sequential([_NARROW, lower, _MARK]), finalize, finalize_device
+
+
+def _with_narrow_buffers(module: tvm.IRModule, _: Any) -> tvm.IRModule:
+    result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
+    for name, func in module.functions.items():
+        if isinstance(func, tirx.PrimFunc):
+            result.update_func(name, with_narrow_buffers(func))
+    return result
 
 
 def _with_marks(module: tvm.IRModule, _: Any) -> tvm.IRModule:
@@ -53,9 +62,11 @@ def _on_all(module: tvm.IRModule, _: Any) -> tvm.IRModule:
     for name, func in module.functions.items():
         if isinstance(func, tirx.PrimFunc):
             placed = func if _has(func, _LAUNCHES) else with_buffers_on_stack(func)
-            result.update_func(name, link_code(shuffle_loads(placed.without_attr(_LAUNCHES))))
+            finished = shuffle_loads(placed.without_attr(_LAUNCHES))
+            result.update_func(name, link_code(round_by_instruction(finished)))
     return result
 
 
+_NARROW = tvm.transform.module_pass(_with_narrow_buffers, opt_level=0, name="NarrowBuffers")
 _MARK = tvm.transform.module_pass(_with_marks, opt_level=0, name="MarkLaunches")
 _PASS = tvm.transform.module_pass(_on_all, opt_level=0, name="FinishKernels")

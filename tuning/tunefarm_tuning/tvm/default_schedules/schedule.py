@@ -39,6 +39,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.row_reductions import (
 )
 from tunefarm_tuning.tvm.default_schedules.cpu.tiled_reductions import schedule_tiled_reduction
 from tunefarm_tuning.tvm.default_schedules.cpu.transposes import write_transpose
+from tunefarm_tuning.tvm.default_schedules.cpu.weight_prefetch import insert_prefetches
 from tunefarm_tuning.tvm.default_schedules.stage import (
     Machine,
     blocks_of,
@@ -89,7 +90,11 @@ KERNEL_RULES: tuple[KernelRule, ...] = (
     schedule_stages,
 )
 STAGE_RULES: tuple[StageRule, ...] = (schedule_row_reduction, schedule_elementwise)
-BODY_REWRITES: tuple[BodyRewrite, ...] = (insert_dot_products, vectorize_ragged_reductions)
+BODY_REWRITES: tuple[BodyRewrite, ...] = (
+    insert_prefetches,
+    insert_dot_products,
+    vectorize_ragged_reductions,
+)
 
 
 _MAX_SCHEDULED = 2048

@@ -39,6 +39,7 @@ class DirectConv:
         weights: Index of the argument that is the weights (HWIO; of bfloat16, as `dot_products.packed` returns them).
         dtype: Of both.
         kind: The instruction for which weights of bfloat16 are packed; None for float32.
+        lanes: The sums of that instruction; 0 for float32.
         padding: Padding on each of the four sides.
         result: The buffer that holds the convolution's result; the kernel's output if nothing follows.
         epilogue: The statements after the convolution that were fused with it.
@@ -48,6 +49,7 @@ class DirectConv:
     weights: int
     dtype: str = "float32"
     kind: DotProduct | None = None
+    lanes: int = 0
     data_shape: Shape
     out_shape: Shape
     padding: int
@@ -76,7 +78,12 @@ def match_direct_conv(func: tirx.PrimFunc) -> DirectConv | None:
                     conv = _match(func, statements, data, weights, expected)
                     if conv is not None:
                         return replace(
-                            conv, data_shape=of_dtype[data], padding=padding, dtype=dtype, kind=kind
+                            conv,
+                            data_shape=of_dtype[data],
+                            padding=padding,
+                            dtype=dtype,
+                            kind=kind,
+                            lanes=0 if kind is None else of_dtype[weights][-1] // kind.products,
                         )
     return None
 

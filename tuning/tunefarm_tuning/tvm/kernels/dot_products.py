@@ -234,6 +234,31 @@ def matmul_sums(kind: DotProduct, x: Any, weights: Any, prepare: Prepare) -> Any
     return _sums(kind, weights, lead, [], lambda *indices: activations[indices], 1)
 
 
+def batch_sums(kind: DotProduct, x: Any, weights: Any) -> Any:
+    """Return the sums of a batch of matrix products, ``[batch, 1, rows, results]``, padded to whole vectors of results.
+
+    The dimension of one keeps the rows of two products out of one tile: they have different weights.
+
+    Args:
+        kind: An instruction of one row.
+        x: ``[batch, 1, rows, steps * products]``.
+        weights: Of each product as `packed` returns them, one behind the other: ``[batch, results / lanes, steps, lanes * products]``.
+    """
+    batch, vectors, steps, width = (int(size) for size in weights.shape)
+    products, lanes = kind.products, width // kind.products
+    step, part = _sum_over(steps, "step"), _sum_over(products, "part")
+
+    def sum_of(number: Any, single: Any, row: Any, channel: Any) -> Any:
+        weight = weights[number, channel // lanes, step, channel % lanes * products + part]
+        left, right = (
+            factor.astype(kind.sum_dtype)
+            for factor in (x[number, single, row, step * products + part], weight)
+        )
+        return te.sum(left * right, axis=[step, part])
+
+    return te.compute(int64_sizes((batch, 1, int(x.shape[2]), vectors * lanes)), sum_of, name=kind.stage)
+
+
 def add_byte_products(sums: Any, four: Any, factors: Any, instruction: ByteProducts) -> Any:
     """Return sums (int32) of which each lane has four products added, of the same four bytes and factors of its own.
 

@@ -5,6 +5,9 @@ are bound by memory, and come with a fixed schedule.
 
 Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015). F(4 x 4) takes a quarter of the
 multiplications of a direct convolution, F(2 x 2) four ninths; the transformed weights are 4 and 1.8 times as large.
+
+The product of F(2 x 2) may be of bfloat16 (`lanes`, the sums of the CPU's instruction), with sums in float32: its transforms double the rounding errors of a convolution of
+bfloat16, those of F(4 x 4) would multiply them by ten.
 """
 
 from __future__ import annotations
@@ -17,9 +20,11 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, s_tir, te, tirx
 
+from tunefarm_tuning.core.array_file import numpy_dtype
 from tunefarm_tuning.tvm.base.relax_graph import fused_kernel
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, int64_sizes, schedule_of, walk
 from tunefarm_tuning.tvm.kernels.direct_conv import DirectConv
+from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, batch_sums, packed
 from tunefarm_tuning.tvm.kernels.weight_packing import with_weights
 
 Matrix = NDArray[np.float64]
@@ -55,7 +60,8 @@ _MATRICES: dict[int, tuple[list[list[float]], list[list[float]], list[list[float
 TILES = tuple(_MATRICES)
 """The supported m."""
 
-_LANES = (16, 8, 4)
+_VECTORS = (16, 8, 4)
+_NARROW = "bfloat16"
 
 
 def tiles_of(conv: DirectConv, m: int) -> tuple[int, int]:
@@ -69,15 +75,22 @@ def positions(conv: DirectConv, m: int) -> int:
     return conv.out_shape[0] * height * width
 
 
-def transform_weights(weights: NDArray[np.float32], m: int) -> NDArray[np.float32]:
-    """Return weights ``(3, 3, in, out)`` transformed for the matmul: ``((m + 2)², in, out)``."""
+def transform_weights(weights: NDArray[np.float32], m: int, lanes: int = 0) -> NDArray[Any]:
+    """Return weights ``(3, 3, in, out)`` transformed for the matmul: ``((m + 2)², in, out)``; of bfloat16, packed for an instruction of `lanes` sums."""
     g = np.array(_MATRICES[m][1])
     transformed = np.einsum("ar,bs,rsio->abio", g, g, weights.astype(np.float64))
-    return np.ascontiguousarray(transformed.reshape(-1, *weights.shape[2:]).astype(np.float32))
+    result: NDArray[Any] = transformed.reshape(-1, *weights.shape[2:]).astype(np.float32)
+    if lanes:
+        narrow = result.astype(numpy_dtype(_NARROW))
+        result = np.stack([packed(product, lanes, BFLOAT16.products) for product in narrow])
+    return np.ascontiguousarray(result)
 
 
-def input_transform(conv: DirectConv, m: int) -> tirx.PrimFunc:
-    """Return the scheduled kernel that transforms the input: NHWC to float32 ``((m + 2)², tiles, channels)``."""
+def input_transform(conv: DirectConv, m: int, lanes: int = 0) -> tirx.PrimFunc:
+    """Return the scheduled kernel that transforms the input: NHWC to float32 ``((m + 2)², tiles, channels)``.
+
+    For an instruction of `lanes` sums it is bfloat16, ``((m + 2)², 1, tiles, channels)``.
+    """
     n, h, w, c = conv.data_shape
     size, matrix = m + 2, np.array(_MATRICES[m][0], dtype=float)
     high, wide = tiles_of(conv, m)
@@ -97,30 +110,39 @@ def input_transform(conv: DirectConv, m: int) -> tirx.PrimFunc:
         lambda i, s, p, k: _row(i, matrix, lambda r: tiles[r, s, p, k]),
         name="down",
     )
-    across = te.compute(
-        int64_sizes((size * size, count, c)),
-        lambda ij, p, k: _row(ij % size, matrix, lambda s: down[ij // size, s, p, k]),
-        name="across",
-    )
+
+    def element(ij: Any, *position: Any) -> Any:
+        *_, p, k = position
+        value = _row(ij % size, matrix, lambda s: down[ij // size, s, p, k])
+        return value.astype(_NARROW) if lanes else value
+
+    across = te.compute(int64_sizes((size * size, *_single(lanes), count, c)), element, name="across")
     schedule = schedule_of(_prim_func([x, across]))
     last, first = schedule.get_sblock("across"), schedule.get_sblock("down")
-    both, position, channel = schedule.get_loops(last)
+    both, *single, position, channel = schedule.get_loops(last)
     i, j = schedule.split(both, [size, size])
     rows, within = schedule.split(position, [None, wide])
-    outer, lanes = schedule.split(channel, [None, _lanes(c)])
-    schedule.reorder(rows, within, outer, i, j, lanes)
+    outer, vector = schedule.split(channel, [None, _vector(c)])
+    schedule.reorder(rows, within, *single, outer, i, j, vector)
     schedule.compute_at(first, outer)
     schedule.compute_inline(schedule.get_sblock("tile"))
     schedule.parallel(rows)
-    _flatten(schedule, first, 3)
-    _flatten(schedule, last, 3)
+    outside = 3 + len(single)
+    _flatten(schedule, first, outside)
+    _flatten(schedule, last, outside)
     return _done(schedule)
 
 
-def matmul(conv: DirectConv, m: int) -> tirx.PrimFunc:
+def matmul(conv: DirectConv, m: int, lanes: int = 0) -> tirx.PrimFunc:
     """Return the unscheduled kernel that multiplies tiles with weights; it is tuned, and its weights may be packed."""
     size, count = (m + 2) ** 2, positions(conv, m)
     inner, outer = conv.data_shape[3], conv.out_shape[3]
+    if lanes:
+        products = BFLOAT16.products
+        tiles = _placeholder((size, 1, count, inner), "tiles", _NARROW)
+        shape = (size, -(-outer // lanes), inner // products, lanes * products)
+        weights = _placeholder(shape, "weights", _NARROW)
+        return with_weights(_prim_func([tiles, weights, batch_sums(BFLOAT16, tiles, weights)]), [1])
     tiles = _placeholder((size, count, inner), "tiles")
     weights = _placeholder((size, inner, outer), "weights")
     k = te.reduce_axis((tirx.IntImm("int64", 0), tirx.IntImm("int64", inner)), name="k")
@@ -132,13 +154,13 @@ def matmul(conv: DirectConv, m: int) -> tirx.PrimFunc:
     return with_weights(_prim_func([tiles, weights, product]), [1])
 
 
-def output_transform(func: tirx.PrimFunc, conv: DirectConv, m: int) -> tirx.PrimFunc | None:
+def output_transform(func: tirx.PrimFunc, conv: DirectConv, m: int, lanes: int = 0) -> tirx.PrimFunc | None:
     """Return the scheduled kernel that transforms the matmul's result, epilogue of the convolution included.
 
     Its arguments are the matmul's result, then those of the fused kernel that `kept_arguments` lists. None if the epilogue cannot
     be computed by tiles of ``m x m`` results.
     """
-    joined = _join(_output_tiles(conv, m), func, conv)
+    joined = _join(_output_tiles(conv, m, lanes), func, conv)
     try:
         return _schedule_output(joined, conv, m)
     except s_tir.ScheduleError:
@@ -152,14 +174,16 @@ def kept_arguments(func: tirx.PrimFunc, conv: DirectConv) -> list[int]:
     return [i for i, param in enumerate(func.params) if i == last or param.__chandle__() in read]
 
 
-def _output_tiles(conv: DirectConv, m: int) -> tirx.PrimFunc:
+def _output_tiles(conv: DirectConv, m: int, lanes: int) -> tirx.PrimFunc:
     size, matrix = m + 2, np.array(_MATRICES[m][2], dtype=float)
     high, wide = tiles_of(conv, m)
     count, channels = positions(conv, m), conv.out_shape[3]
-    product = _placeholder((size * size, count, channels), "product")
+    single = _single(lanes)
+    room = -(-channels // lanes) * lanes if lanes else channels
+    product = _placeholder((size * size, *single, count, room), "product")
     down = te.compute(
         int64_sizes((m, size, count, channels)),
-        lambda i, s, p, k: _row(i, matrix, lambda r: product[r * size + s, p, k]),
+        lambda i, s, p, k: _row(i, matrix, lambda r: product[(r * size + s, *(0 for _ in single), p, k)]),
         name="down",
     )
     across = te.compute(
@@ -210,8 +234,8 @@ def _schedule_output(func: tirx.PrimFunc, conv: DirectConv, m: int) -> tirx.Prim
     image, y, x, channel = schedule.get_loops(last)
     rows, i = schedule.split(y, [None, m])
     columns, j = schedule.split(x, [None, m])
-    outer, lanes = schedule.split(channel, [None, _lanes(extents[-1])])
-    schedule.reorder(image, rows, columns, outer, i, j, lanes)
+    outer, vector = schedule.split(channel, [None, _vector(extents[-1])])
+    schedule.reorder(image, rows, columns, outer, i, j, vector)
     schedule.parallel(schedule.fuse(image, rows))
     for stage in reversed(stages):
         schedule.compute_at(stage, outer)
@@ -260,12 +284,17 @@ def _read_by(statements: Sequence[Any]) -> set[int]:
     }
 
 
-def _lanes(channels: int) -> int:
-    return next((lanes for lanes in _LANES if channels % lanes == 0), 1)
+def _vector(channels: int) -> int:
+    return next((elements for elements in _VECTORS if channels % elements == 0), 1)
 
 
-def _placeholder(shape: Sequence[int], name: str) -> Any:
-    return te.placeholder(int64_sizes(shape), "float32", name=name)
+def _single(lanes: int) -> tuple[int, ...]:
+    """Return the dimensions between a product's number and its rows: `batch_sums` has one of a single element."""
+    return (1,) if lanes else ()
+
+
+def _placeholder(shape: Sequence[int], name: str, dtype: str = "float32") -> Any:
+    return te.placeholder(int64_sizes(shape), dtype, name=name)
 
 
 def _prim_func(tensors: Sequence[Any]) -> tirx.PrimFunc:

@@ -20,7 +20,7 @@ from tunefarm_tuning.tvm.base.relax_graph import entry_names, operator_name, rew
 from tunefarm_tuning.tvm.base.target import pipeline_name
 from tunefarm_tuning.tvm.kernels import winograd
 from tunefarm_tuning.tvm.kernels.direct_conv import DirectConv, match_direct_conv
-from tunefarm_tuning.tvm.kernels.dot_products import unpacked
+from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, unpacked
 from tunefarm_tuning.tvm.kernels.weight_packing import all_kernel_calls, kernel_arguments
 from tunefarm_tuning.tvm.tasks.extract import Kernel, as_kernel, as_workload, kernel_flops, primfunc_workloads
 from tunefarm_tuning.tvm.transform.weights.storage import StoredKernel
@@ -42,7 +42,7 @@ class Alternative:
     Attributes:
         instead_of: The fused kernel's name in the module.
         workload_key: The workload key of the fused kernel.
-        algorithm: ``"winograd-4"``, ``"winograd-2"`` or the name of a library.
+        algorithm: ``"winograd-4"``, ``"winograd-2"``, ``"winograd-2-bfloat16"`` or the name of a library.
         tuned: Its kernel that is a tuning task; of a library's, the kernel that calls it.
         direct_flops: Operations of a call of the fused kernel.
         fixed: Its other kernels, by name; they are scheduled already.
@@ -66,12 +66,13 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WinogradAlternative(Alternative):
-    """Winograd's algorithm for a 3x3 convolution, in float32 also where the direct kernel computes in bfloat16.
+    """Winograd's algorithm for a 3x3 convolution; where the direct kernel computes in bfloat16, in either.
 
     Attributes:
         func: The fused kernel, with float32 weights.
         conv: The convolution that it begins with.
         m: A tile has m x m results.
+        lanes: The sums of the instruction for bfloat16; 0 for float32.
         stored: The fused kernel, if its weights are stored in fewer bytes. The alternative's transformed weights are float32: rounding
             them would cost several times the accuracy.
     """
@@ -79,6 +80,7 @@ class WinogradAlternative(Alternative):
     func: tirx.PrimFunc
     conv: DirectConv
     m: int
+    lanes: int = 0
     stored: StoredKernel | None = None
 
     def calls(self, inserter: AlternativeInserter, call: Any) -> Any:
@@ -92,7 +94,7 @@ class WinogradAlternative(Alternative):
         kept = winograd.kept_arguments(self.func, self.conv)[:-1]
         tiles = _emit(inserter, first, first_func, [arguments[self.conv.data]])
         weights = inserter.constant(
-            arguments[self.conv.weights], self.m, partial(self._transformed, arguments)
+            arguments[self.conv.weights], (self.m, self.lanes), partial(self._transformed, arguments)
         )
         results = _emit(inserter, product, product_func, [tiles, weights])
         return relax.call_tir(last, [results, *(arguments[i] for i in kept)], out_ty=call.ty_args[0])
@@ -105,7 +107,7 @@ class WinogradAlternative(Alternative):
         if self.conv.kind is not None:
             depth, results = self.conv.data_shape[3], self.conv.out_shape[3]
             plain = unpacked(plain, depth, results, self.conv.kind.products).astype(np.float32)
-        return winograd.transform_weights(plain, self.m)
+        return winograd.transform_weights(plain, self.m, self.lanes)
 
 
 def find_alternatives(
@@ -189,44 +191,55 @@ def _worth_trying(
     direct = _effort(kernel_flops(kernel.module), 9 * conv.data_shape[3] * conv.out_shape[3])
     if conv.kind is not None:
         direct /= conv.kind.products  # at once
-    efforts = {m: _winograd_effort(conv, m) for m in winograd.TILES}
-    least = min(efforts.values())
-    tried = [
-        m for m in efforts if efforts[m] <= _MAX_EFFORT * direct and efforts[m] <= _MAX_EFFORT_RATIO * least
-    ]
-    by_effort = sorted(tried, key=lambda m: efforts[m])
-    alternatives = (winograd_alternative(func, kernel, conv, m, stored) for m in by_effort)
+    forms = [(m, 0) for m in winograd.TILES]
+    if conv.kind is BFLOAT16 and conv.data_shape[3] % BFLOAT16.products == 0:
+        forms.append((min(winograd.TILES), conv.lanes))
+    efforts = {form: _winograd_effort(conv, *form) for form in forms}
+    most = min(_MAX_EFFORT * direct, _MAX_EFFORT_RATIO * min(efforts.values()))
+    by_effort = sorted((form for form in forms if efforts[form] <= most), key=lambda form: efforts[form])
+    alternatives = (winograd_alternative(func, kernel, conv, *form, stored) for form in by_effort)
     return [alternative for alternative in alternatives if alternative is not None]
 
 
 def winograd_alternative(
-    func: tirx.PrimFunc, kernel: Kernel, conv: DirectConv, m: int, stored: StoredKernel | None = None
+    func: tirx.PrimFunc,
+    kernel: Kernel,
+    conv: DirectConv,
+    m: int,
+    lanes: int = 0,
+    stored: StoredKernel | None = None,
 ) -> Alternative | None:
-    """Return Winograd's algorithm for a fused kernel; None if the steps behind the convolution do not allow it."""
-    output = winograd.output_transform(func, conv, m)
+    """Return Winograd's algorithm for a fused kernel; None if the steps behind the convolution do not allow it.
+
+    Its product is of bfloat16 by an instruction of `lanes` sums; of float32 if that is 0.
+    """
+    output = winograd.output_transform(func, conv, m, lanes)
     if output is None:
         return None
-    stem = f"{kernel.name}_winograd{m}"
-    tuned = as_kernel(f"{stem}_matmul", winograd.matmul(conv, m), kernel.weight)
+    stem = f"{kernel.name}_winograd{m}{'_bfloat16' if lanes else ''}"
+    tuned = as_kernel(f"{stem}_matmul", winograd.matmul(conv, m, lanes), kernel.weight)
     return WinogradAlternative(
         func=func,
         stored=stored,
         instead_of=kernel.name,
         workload_key=kernel.workload_key,
-        algorithm=f"winograd-{m}",
+        algorithm=f"winograd-{m}{'-bfloat16' if lanes else ''}",
         tuned=tuned,
-        fixed={f"{stem}_input": winograd.input_transform(conv, m), f"{stem}_output": output},
-        overhead=_FLOPS_PER_BYTE * _moved_bytes(conv, m) / kernel_flops(tuned.module),
+        fixed={f"{stem}_input": winograd.input_transform(conv, m, lanes), f"{stem}_output": output},
+        overhead=_FLOPS_PER_BYTE * _moved_bytes(conv, m, lanes) / kernel_flops(tuned.module),
         conv=conv,
         m=m,
+        lanes=lanes,
         direct_flops=kernel_flops(kernel.module),
     )
 
 
-def _winograd_effort(conv: DirectConv, m: int) -> float:
+def _winograd_effort(conv: DirectConv, m: int, lanes: int) -> float:
     weights = (m + 2) ** 2 * conv.data_shape[3] * conv.out_shape[3]
-    flops = 2.0 * weights * winograd.positions(conv, m)
-    return _effort(flops, weights) + _FLOPS_PER_BYTE * _moved_bytes(conv, m)
+    product = _effort(2.0 * weights * winograd.positions(conv, m), weights)
+    if lanes:
+        product /= BFLOAT16.products
+    return product + _FLOPS_PER_BYTE * _moved_bytes(conv, m, lanes)
 
 
 def _effort(flops: float, weights: int) -> float:
@@ -234,12 +247,13 @@ def _effort(flops: float, weights: int) -> float:
     return max(flops, _FLOPS_PER_WEIGHT_BYTE * _FLOAT_BYTES * weights)
 
 
-def _moved_bytes(conv: DirectConv, m: int) -> float:
+def _moved_bytes(conv: DirectConv, m: int, lanes: int) -> float:
     """Return the bytes that the transforms read and write."""
     n, height, width, inner = conv.data_shape
     outer = conv.out_shape[3]
     tiles = (m + 2) ** 2 * winograd.positions(conv, m)
-    return float(_FLOAT_BYTES * (n * height * width * (inner + outer) + tiles * (inner + outer)))
+    multiplied = inner / BFLOAT16.products if lanes else inner
+    return float(_FLOAT_BYTES * (n * height * width * (inner + outer) + tiles * (multiplied + outer)))
 
 
 def with_constant_weights(module: tvm.IRModule, weights: Mapping[str, int]) -> set[str]:
@@ -254,8 +268,9 @@ def with_constant_weights(module: tvm.IRModule, weights: Mapping[str, int]) -> s
 
 
 def _emit(inserter: AlternativeInserter, kernel: Any, func: tirx.PrimFunc, args: list[Any]) -> Any:
-    shape = [int(dim) for dim in func.params[-1].ty.shape]
-    call = relax.call_tir(kernel, args, out_ty=relax.TensorType(shape, "float32"))
+    result = func.params[-1].ty
+    shape = [int(dim) for dim in result.shape]
+    call = relax.call_tir(kernel, args, out_ty=relax.TensorType(shape, str(result.dtype.dtype)))
     return inserter.builder_.emit(call)
 
 

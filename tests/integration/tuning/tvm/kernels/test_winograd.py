@@ -20,8 +20,11 @@ from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.testing.records import applicable_records
+from tunefarm_tuning.tvm.base.target import tvm_target
+from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule
 from tunefarm_tuning.tvm.kernels import winograd
 from tunefarm_tuning.tvm.kernels.direct_conv import match_direct_conv
+from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16
 from tunefarm_tuning.tvm.tasks.alternatives import (
     Alternative,
     alternative_tasks,
@@ -109,8 +112,11 @@ def every_winograd(module: tvm.IRModule) -> list[Alternative]:
     for kernel in primfunc_workloads(module):
         conv = match_direct_conv(module[kernel.name])
         if conv is not None:
-            for m in winograd.TILES:
-                alternative = winograd_alternative(module[kernel.name], kernel, conv, m)
+            forms = [(m, 0) for m in winograd.TILES]
+            if conv.kind is BFLOAT16 and conv.data_shape[3] % 2 == 0:
+                forms.append((2, conv.lanes))
+            for form in forms:
+                alternative = winograd_alternative(module[kernel.name], kernel, conv, *form)
                 assert alternative is not None
                 alternatives.append(alternative)
     return alternatives
@@ -155,7 +161,7 @@ def test_the_results_are_those_of_the_direct_convolution(changed: dict[str, obje
 @pytest.mark.parametrize(
     "changed", [{}, {"size": (9, 10), "channels": (20, 36), "after": "residual"}, {"pad": 0}]
 )
-def test_a_convolution_of_bfloat16_has_it_in_float32(changed: dict[str, Any], tmp_path: Path) -> None:
+def test_a_convolution_of_bfloat16_has_it_in_either(changed: dict[str, Any], tmp_path: Path) -> None:
     zen4 = parse_target("llvm -mcpu=znver4")
     if changed.get("after") == "residual":
         changed = changed | {"channels": (36, 36)}
@@ -176,6 +182,31 @@ def test_a_convolution_of_bfloat16_has_it_in_float32(changed: dict[str, Any], tm
         np.testing.assert_allclose(
             actual, expected, rtol=2e-2, atol=4e-3 * float(np.sqrt(np.mean(expected**2)))
         )
+    choices = {alternative.workload_key: "winograd-2-bfloat16" for alternative in alternatives}
+    narrow = put_alternatives_in(module, alternatives, choices)
+    code = kernel_code(narrow, next(name for name in names_of(narrow) if name.endswith("_matmul")), zen4)
+    assert "vdpbf16ps" in code
+    # Tiles and weights are rounded once more than by the direct convolution, each to 2^-9 of itself.
+    off = run(narrow, x, tmp_path) - expected
+    assert np.sqrt(np.mean(off**2)) < 8e-3 * np.sqrt(np.mean(expected**2))
+    assert np.max(np.abs(off)) < 5e-2 * np.sqrt(np.mean(expected**2))
+
+
+def names_of(module: tvm.IRModule) -> list[str]:
+    return [str(variable.name_hint) for variable in module.get_global_vars()]
+
+
+def kernel_code(module: tvm.IRModule, name: str, target: Target) -> str:
+    """Return the assembly of one of a network's kernels by its default schedule."""
+    scheduled = default_schedule(module[name].with_attr("global_symbol", "main"), target)
+    return str(tvm.tirx.build(tvm.IRModule({"main": scheduled}), tvm_target(target)).inspect_source("asm"))
+
+
+def test_products_of_bfloat16_are_tried_first_where_they_take_less(tmp_path: Path) -> None:
+    zen4 = parse_target("llvm -mcpu=znver4 -num-cores=2")
+    held = imported(conv_net(size=(14, 14), channels=(256, 256)), tmp_path)
+    module = load_relax(held.path, held.binding, zen4, Precision.BFLOAT16).module
+    assert find_alternatives(module, zen4)[0].algorithm == "winograd-2-bfloat16"
 
 
 def test_a_convolution_of_two_rows_of_bfloat16_has_the_same_weights_in_it(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
 )
 from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import CROWDED, is_on_few_sets
 from tunefarm_tuning.tvm.default_schedules.cpu.tiled_reductions import schedule_tiled_reduction
+from tunefarm_tuning.tvm.default_schedules.cpu.weight_prefetch import prefetch_weights
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, itemsize, stage_of
 from tunefarm_tuning.tvm.kernels.dot_products import (
     BFLOAT16,
@@ -165,6 +166,10 @@ def _schedule(
         sch.unroll(loop)
     # `insert_dot_products` looks for this annotation
     sch.annotate(dot, _ANNOTATION, lanes)
+    if kind.rows == 1:
+        tile = [(spatial - 2, rows), (spatial - 1, columns)][-spatial:]
+        tiles = [(axis, size, ceil(extents[axis] / size)) for axis, size in tile]
+        prefetch_weights(sch, dot, spatial, vectors * lanes * kind.products, tiles)
 
 
 def _schedule_taps(sch: Any, block: Any, epilogue: Any | None, lanes: int) -> None:

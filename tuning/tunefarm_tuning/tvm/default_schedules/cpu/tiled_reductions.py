@@ -29,6 +29,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import (
     shares_taps,
     vector_loop_of,
 )
+from tunefarm_tuning.tvm.default_schedules.cpu.weight_prefetch import prefetch_weights
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, stage_of
 from tunefarm_tuning.tvm.kernels.weight_packing import (
     contiguous_run,
@@ -143,6 +144,12 @@ class _TiledReduction:
         for loop in own[:-1]:
             sch.unroll(loop)
         sch.vectorize(own[-1])
+        if self._lies_in_panels:
+            tiles = [
+                (axis, rows, -(-stage.extents[axis] // rows))
+                for axis, rows in zip(tile.row_loops, tile.rows, strict=True)
+            ]
+            prefetch_weights(sch, self._block, tile.vector_loop, tile.width, tiles)
 
     def _lay_out_panel(self) -> None:
         """Pack large weights panel by panel, as tiles read them, if the compiler may choose their order."""
