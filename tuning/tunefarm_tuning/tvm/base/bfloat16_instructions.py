@@ -14,7 +14,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from tunefarm_tuning.tvm.base.tir import walk
+from tunefarm_tuning.tvm.base.tir import walk, with_llvm_code
 
 _INTRINSICS = {
     16: ("llvm.x86.avx512bf16.dpbf16ps.512", "<16 x float>", "<32 x bfloat>"),
@@ -39,7 +39,6 @@ _SHARED = {
   %left = bitcast <4 x i32> %shared.all to <8 x bfloat>""",
 }
 """How the two shared factors become a vector: a padded input is stored widened, and each CPU narrows it best in another way."""
-_IMPORT = "pragma_import_llvm"
 _ROUND = "tunefarm_round_bfloat16_x"
 _ROUNDS = frozenset({"avx512bf16", "bf16"})
 """LLVM's names of the features with an instruction that rounds: of x86, of Arm."""
@@ -183,6 +182,5 @@ def link_code(func: tirx.PrimFunc) -> tirx.PrimFunc:
             codes[name] = partial(_rounding_code, int(name.removeprefix(_ROUND)))
     for name, make_code in codes.items():
         if name in called:
-            code = tvm.ir.StringImm(make_code())
-            func = func.with_body(tirx.AttrStmt(tirx.const(0, "int32"), _IMPORT, code, func.body))
+            func = with_llvm_code(func, make_code())
     return func

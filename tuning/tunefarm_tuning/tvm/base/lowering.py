@@ -12,6 +12,7 @@ from tvm.s_tir import pipeline as s_tir_pipeline
 from tunefarm_tuning.tvm.base.bfloat16_instructions import link_code, round_by_instruction
 from tunefarm_tuning.tvm.base.launches import LAUNCHED
 from tunefarm_tuning.tvm.base.narrow_buffers import with_narrow_buffers
+from tunefarm_tuning.tvm.base.remainder_loops import without_remainder_loops
 from tunefarm_tuning.tvm.base.stack_buffers import with_buffers_on_stack
 from tunefarm_tuning.tvm.base.vector_loads import shuffle_loads
 
@@ -62,7 +63,7 @@ def _on_all(module: tvm.IRModule, _: Any) -> tvm.IRModule:
     for name, func in module.functions.items():
         if isinstance(func, tirx.PrimFunc):
             placed = func if _has(func, _LAUNCHES) else with_buffers_on_stack(func)
-            finished = shuffle_loads(placed.without_attr(_LAUNCHES))
+            finished = without_remainder_loops(shuffle_loads(placed.without_attr(_LAUNCHES)))
             result.update_func(name, link_code(round_by_instruction(finished)))
     return result
 

@@ -104,6 +104,22 @@ def rebuilt(stmt: Any, change: Callable[[Any], Any]) -> Any:
     return stmt
 
 
+def substitute(node: Any, values: Sequence[tuple[Any, Any]]) -> Any:
+    """Return an expression with variables replaced by values (TVM 0.27 exposes no substitution to Python)."""
+
+    def of(variable: Any) -> Any:
+        return next((value for known, value in values if known.same_as(variable)), variable)
+
+    return tvm_ffi.structural_map(node, (tirx.Var, of))
+
+
+def with_llvm_code(func: tirx.PrimFunc, code: str) -> tirx.PrimFunc:
+    """Return a lowered kernel that is built together with code in LLVM's language, whose functions it calls."""
+    return func.with_body(
+        tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", tvm.ir.StringImm(code), func.body)
+    )
+
+
 def schedule_of(func: tirx.PrimFunc) -> Schedule:
     """Return a schedule of a kernel, as ``main``, that neither checks each step nor renders errors."""
     if func.attrs.get("global_symbol") != "main":

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm.sym import Analyzer, detect_linear_equation
 
-from tunefarm_tuning.tvm.base.tir import walk
+from tunefarm_tuning.tvm.base.tir import substitute, walk
 
 REDUCES = 2  # tvm.tirx.IterVar.CommReduce
 _REPEATS = (2, 4, 8)
@@ -49,15 +47,6 @@ def is_equal(left: Any, right: Any) -> bool:
     if isinstance(left, tirx.IntImm) and isinstance(right, tirx.IntImm):
         return int(left) == int(right)
     return bool(Analyzer().can_prove_equal(left, right))
-
-
-def substitute(node: Any, values: Sequence[tuple[Any, Any]]) -> Any:
-    """Return an expression with variables replaced by values (TVM 0.27 exposes no substitution to Python)."""
-
-    def of(variable: Any) -> Any:
-        return next((value for known, value in values if known.same_as(variable)), variable)
-
-    return tvm_ffi.structural_map(node, (tirx.Var, of))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

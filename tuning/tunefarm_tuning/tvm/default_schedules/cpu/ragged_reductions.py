@@ -16,8 +16,7 @@ from tvm.ir import Op, Range
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.sym import detect_linear_equation
 
-from tunefarm_tuning.tvm.base.tir import is_number, rebuilt, type_key, walk
-from tunefarm_tuning.tvm.default_schedules.access import substitute
+from tunefarm_tuning.tvm.base.tir import is_number, rebuilt, substitute, type_key, walk
 from tunefarm_tuning.tvm.default_schedules.stage import Machine
 
 _MIN_EXTENT = 32

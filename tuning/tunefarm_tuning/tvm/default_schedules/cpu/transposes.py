@@ -19,8 +19,8 @@ from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
 from tunefarm_tuning.tvm.base.relax_graph import static_shape
-from tunefarm_tuning.tvm.base.tir import schedule_of
-from tunefarm_tuning.tvm.default_schedules.access import Access, substitute
+from tunefarm_tuning.tvm.base.tir import schedule_of, substitute
+from tunefarm_tuning.tvm.default_schedules.access import Access
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import is_worth_threads
 from tunefarm_tuning.tvm.default_schedules.stage import (
     Machine,

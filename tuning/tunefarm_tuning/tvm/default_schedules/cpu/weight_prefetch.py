@@ -13,8 +13,7 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
-from tunefarm_tuning.tvm.base.tir import rebuilt, walk
-from tunefarm_tuning.tvm.default_schedules.access import substitute
+from tunefarm_tuning.tvm.base.tir import rebuilt, substitute, walk
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, itemsize
 
 _ANNOTATION = "tunefarm.weight_prefetch"

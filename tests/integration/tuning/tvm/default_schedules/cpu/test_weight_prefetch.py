@@ -11,8 +11,7 @@ from tvm import te, tirx, topi
 
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.base.target import tvm_target
-from tunefarm_tuning.tvm.base.tir import walk
-from tunefarm_tuning.tvm.default_schedules.access import substitute
+from tunefarm_tuning.tvm.base.tir import substitute, walk
 from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule, packed_default_schedule
 from tunefarm_tuning.tvm.kernels.bfloat16_kernels import bfloat16_conv2d
 from tunefarm_tuning.tvm.kernels.weight_packing import with_weights
