@@ -12,7 +12,7 @@ def listen(host: str, port: int, *, backlog: int = 256) -> socket.socket:
     """Return a listening socket.
 
     Args:
-        host: An address of this machine, or a name of one.
+        host: An address of this machine, or a name of one, of which that of IPv4 is taken; empty for all its networks.
         port: The port; 0 takes a free one.
         backlog: Connections that may wait.
 
@@ -22,8 +22,11 @@ def listen(host: str, port: int, *, backlog: int = 256) -> socket.socket:
         TransientError: ``cannot-listen``.
     """
     try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        families = [entry[0] for entry in socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)]
+        family = socket.AF_INET if socket.AF_INET in families else families[0]
         return socket.create_server((host, port), family=family, backlog=backlog)
+    except UnicodeError:
+        raise cannot_listen(host, port, socket.gaierror(socket.EAI_NONAME, "no name")) from None
     except OSError as error:
         raise cannot_listen(host, port, error) from None
 

@@ -21,13 +21,18 @@ def test_a_free_port_is_taken_and_then_it_is_not_free() -> None:
     listen("127.0.0.1", port, backlog=1).close()
 
 
-@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid", "a..b", "a" * 64])
 def test_a_host_that_is_not_this_machine(host: str) -> None:
     with pytest.raises(
         InvalidInputError, match=f"--host {host}.*127.0.0.1 is for this machine alone"
     ) as caught:
         listen(host, 0, backlog=1)
     assert caught.value.code == "not-own-address"
+
+
+def test_no_host_means_all_networks() -> None:
+    with listen("", 0, backlog=1) as listener:
+        assert listener.getsockname()[0] == "0.0.0.0"
 
 
 def test_a_port_of_the_system_and_what_nobody_foresaw() -> None:

@@ -114,7 +114,8 @@ def dot_bfloat16(sums: Any, shared: Any, own: Any) -> Any:
 def round_by_instruction(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a lowered kernel whose vectors of float32 are rounded to bfloat16 by the CPU's instruction, if it has one.
 
-    TVM 0.27 rounds by five operations on integers, which make a NaN of some mantissas infinite.
+    TVM 0.27 rounds by five operations on integers, which make a NaN of some mantissas infinite. x86's instruction takes
+    denormal numbers for zero, as that for products does.
     """
     target = (func.attrs or {}).get("target")
     if (

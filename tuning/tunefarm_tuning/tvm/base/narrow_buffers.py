@@ -6,14 +6,15 @@ then takes twice the memory, and the instruction's two factors have to be cut ou
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
+import numpy as np
 import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import SBlock
 
+from tunefarm_tuning.core.array_file import numpy_dtype
 from tunefarm_tuning.tvm.base.tir import walk
 
 _NARROW, _BITS = "bfloat16", "uint16"
@@ -58,17 +59,29 @@ def with_narrow_buffers(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _copies(body: Any) -> set[Any]:
-    """Return the buffers of bfloat16 inside of a kernel into which nothing is stored that is computed."""
+    """Return the buffers of bfloat16 inside of a kernel into which only constants, arguments and others of these are copied."""
     inside: set[Any] = set()
     others: set[Any] = set()
+    stores = []
     for node in walk(body):
         if isinstance(node, tirx.For) and node.kind == tirx.ForKind.THREAD_BINDING:
             return set()
         if isinstance(node, SBlock):
             inside |= {buffer for buffer in node.alloc_buffers if str(buffer.dtype) == _NARROW}
-            others |= {region.buffer for region in node.match_buffers}
-        elif isinstance(node, tirx.BufferStore) and not _is_copy(node.value):
-            others.add(node.buffer)
+            others |= {
+                part for region in node.match_buffers for part in (region.buffer, region.source.source)
+            }
+        elif isinstance(node, tirx.BufferStore):
+            stores.append(node)
+    others |= {store.buffer for store in stores if not _is_copy(store.value)}
+    # What is computed in this kernel is float32 in its buffer, and has other bits.
+    sources = {
+        store.buffer: {node.source for node in walk(store.value) if isinstance(node, tvm.ir.TensorLoad)}
+        & inside
+        for store in stores
+    }
+    while more := {buffer for buffer, read in sources.items() if read & others} - others:
+        others |= more
     return inside - others
 
 
@@ -85,8 +98,8 @@ def _bits_of(value: Any) -> Any:
     if isinstance(value, tirx.Select):
         return tirx.Select(value.condition, _bits_of(value.true_value), _bits_of(value.false_value))
     if isinstance(value, tirx.FloatImm):
-        (bits,) = struct.unpack(">H", struct.pack(">f", float(value))[:2])
-        return tirx.const(bits, _BITS)
+        rounded = np.array(float(value), numpy_dtype(_NARROW))
+        return tirx.const(int(rounded.view(np.uint16)), _BITS)
     if isinstance(value, tvm.ir.Call) and getattr(value.op, "name", "") == _CHOICE:
         condition, chosen, other = value.args
         return tirx.if_then_else(condition, _bits_of(chosen), _bits_of(other))

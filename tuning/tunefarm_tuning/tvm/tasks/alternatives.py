@@ -73,8 +73,8 @@ class WinogradAlternative(Alternative):
         conv: The convolution that it begins with.
         m: A tile has m x m results.
         lanes: The sums of the instruction for bfloat16; 0 for float32.
-        stored: The fused kernel, if its weights are stored in fewer bytes. The alternative's transformed weights are float32: rounding
-            them would cost several times the accuracy.
+        stored: The fused kernel, if its weights are stored in fewer bytes. The transformed weights of a product of float32 are float32:
+            rounding them would cost several times the accuracy.
     """
 
     func: tirx.PrimFunc

@@ -54,14 +54,14 @@ def test_the_instruction_reads_its_shared_factors_by_one_broadcast() -> None:
     assert not re.search(r"vperm|vpshuf|vpmov", inner)
 
 
-@pytest.mark.parametrize("outside", [0.0, -1.5, float("-inf")])
+@pytest.mark.parametrize("outside", [0.0, -1.5, 0.1, float("-inf")])
 def test_copies_and_constants_keep_their_values(outside: float) -> None:
     func = with_narrow_buffers(padded(lambda element: element, outside))
     assert "uint16" in func.script()
     x = np.random.default_rng(0).normal(size=(6, 16)).astype(numpy_dtype("bfloat16"))
     result = tvm.runtime.tensor(np.zeros((8, 16), np.float32))
     tvm.tirx.build(tvm.IRModule({"main": func}), tvm_target(HOST))["main"](tvm.runtime.tensor(x), result)
-    expected = np.full((8, 16), outside, np.float32)
+    expected = np.full((8, 16), outside, numpy_dtype("bfloat16")).astype(np.float32)
     expected[1:7] = x.astype(np.float32)
     np.testing.assert_array_equal(result.numpy(), expected)
 
@@ -69,6 +69,24 @@ def test_copies_and_constants_keep_their_values(outside: float) -> None:
 def test_what_is_computed_stays_as_it_is() -> None:
     func = padded(lambda element: element * tirx.const(3, "bfloat16"), 0.0)
     assert with_narrow_buffers(func).same_as(func)
+
+
+def test_copies_of_what_is_computed_stay_as_they_are() -> None:
+    """A rounded, then reshaped input: its loops without a schedule did not build."""
+    x = te.placeholder((8, 16), "float32", name="x")
+    rounded = te.compute((8, 16), lambda i, j: x[i, j].astype("bfloat16"), name="rounded")
+    turned = te.compute((16, 8), lambda i, j: rounded[j, i], name="turned")
+    result = te.compute((128,), lambda i: turned[i // 8, i % 8], name="result")
+    func = te.create_prim_func([x, result], index_dtype_override="int64")
+    assert with_narrow_buffers(func).same_as(func)
+    values = np.random.default_rng(0).normal(size=(8, 16)).astype(np.float32)
+    outputs = tvm.runtime.tensor(np.zeros(128, numpy_dtype("bfloat16")))
+    built = tvm.tirx.build(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), tvm_target(HOST))
+    built["main"](tvm.runtime.tensor(values), outputs)
+    np.testing.assert_array_equal(
+        outputs.numpy().astype(np.float32),
+        values.T.reshape(-1).astype(numpy_dtype("bfloat16")).astype(np.float32),
+    )
 
 
 def test_a_kernel_without_such_buffers_stays_as_it_is() -> None:

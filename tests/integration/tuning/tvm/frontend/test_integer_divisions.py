@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,18 @@ SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 
 
-def loaded(folder: Path, dtype: str, divisors: NDArray[Any] | None = None) -> LoadedModel:
-    """Load a network of a quotient and two remainders of vectors; `divisors` are constants, or its second input."""
+def loaded(
+    folder: Path,
+    dtype: str,
+    divisors: NDArray[Any] | None = None,
+    *,
+    shapes: tuple[Sequence[int], Sequence[int]] = ((2, 3), (3,)),
+) -> LoadedModel:
+    """Load a network of a quotient and two remainders; `divisors` are constants, or its second input."""
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     g = GraphBuilder()
-    x = g.input("x", [2, 3], kind)
-    d = g.input("d", [3], kind) if divisors is None else g.constant(divisors)
+    x = g.input("x", list(shapes[0]), kind)
+    d = g.input("d", list(shapes[1]), kind) if divisors is None else g.constant(divisors)
     for node in (g.node("Div", x, d), g.node("Mod", x, d), g.node("Mod", x, d, fmod=1)):
         g.output(node, dtype=kind)
     path = folder / "model"
@@ -54,6 +61,21 @@ def test_divisors_may_be_zero_and_quotients_overflow(dtype: str, tmp_path: Path)
     for d in (overflow, np.array([0, 5, 0], dtype)):
         for ours, theirs in zip(built_outputs(network, [x, d], tmp_path), expected(x, d), strict=True):
             np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", SIGNED)
+@pytest.mark.parametrize("shapes", [((), ()), ((), (3,)), ((3,), ())], ids=["scalars", "dividend", "divisor"])
+def test_scalars_overflow_as_vectors_do(
+    dtype: str, shapes: tuple[tuple[int, ...], tuple[int, ...]], tmp_path: Path
+) -> None:
+    """TVM takes a scalar of int32 for one that is never the smallest number."""
+    x, d = (
+        np.full(shape, value, dtype) for shape, value in zip(shapes, (np.iinfo(dtype).min, -1), strict=True)
+    )
+    outputs = built_outputs(loaded(tmp_path, dtype, shapes=shapes), [x, d], tmp_path)
+    wanted = expected(*np.broadcast_arrays(x, d))
+    for ours, theirs in zip(outputs, wanted, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("dtype", SIGNED)

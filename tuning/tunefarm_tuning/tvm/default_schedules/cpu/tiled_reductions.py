@@ -91,6 +91,7 @@ class _TiledReduction:
             max(panels, key=lambda indexed: read_bytes(indexed[1])) if panels else None
         )
         self._lies_in_panels = False
+        self._follow = False  # panels that follow each other as tiles read them
         self._tails: set[int] = set()  # loops that the tile does not divide
         self._drops_columns = False  # behind whole vectors, the last columns of the result are not wanted
 
@@ -131,12 +132,12 @@ class _TiledReduction:
         self._place_epilogue(epilogue, deepest)
         self._place_panel(order, spatial, first, fused)
         self._place_paddings(paddings, first, list(zip(order, sizes, strict=True))[:fused])
+        unrolled: list[Any] = []
         if any(tile.vector_loop in read.near for read in stage.reads):
-            sch.unroll(sums[-1])  # the indices of a shuffle must be constants
+            unrolled = sums[-1:]  # the indices of a shuffle must be constants
         elif shares_taps(stage, tile.vector_loop, self._machine):
-            for loop in sums:
-                sch.unroll(loop)
-        for loop in (*inner, vectors):
+            unrolled = sums
+        for loop in (*unrolled, *inner, vectors):
             sch.unroll(loop)
         sch.vectorize(lanes)
         init = sch.decompose_reduction(self._block, sums[0])
@@ -144,7 +145,7 @@ class _TiledReduction:
         for loop in own[:-1]:
             sch.unroll(loop)
         sch.vectorize(own[-1])
-        if self._lies_in_panels:
+        if self._follow and not unrolled:
             tiles = [
                 (axis, rows, -(-stage.extents[axis] // rows))
                 for axis, rows in zip(tile.row_loops, tile.rows, strict=True)
@@ -170,6 +171,7 @@ class _TiledReduction:
         if columns % extent or extent % width or not may_be_packed(self._sch.mod["main"], source):
             return
         self._pack(index, panel_order(len(source.shape), width))
+        self._follow = True
 
     def _pack(self, index: int, order: Any) -> None:
         packed = self._sch.cache_read(self._block, index, "global")

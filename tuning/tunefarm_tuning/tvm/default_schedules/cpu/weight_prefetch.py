@@ -29,7 +29,8 @@ def prefetch_weights(
 ) -> None:
     """Let a scheduled product prefetch its weights, if several tiles of results use them.
 
-    Those of a tile of channels have to be contiguous, all sums' one behind the other, and those of the tiles behind it have to follow.
+    Those of a tile of channels have to be contiguous, all sums' one behind the other, and those of the tiles behind it have to follow. The
+    innermost loop over sums has to be serial. Of sizes that only the run knows, fewer tiles than assumed leave some weights out.
 
     Args:
         sch: The schedule.

@@ -180,11 +180,13 @@ def _guarded_divisor(context: NodeContext, x: Any, divisor: Any) -> Any:
     if known is not None and (constant(x) is not None or not np.isin(known, (0, -1)).any()):
         return None
 
-    def equals(operand: Any, value: int) -> Any:
-        return context.emit(relax.op.equal(operand, full_rank(value, rank_of(operand), dtype)))
+    def compared(compare: Any, operand: Any, value: int) -> Any:
+        return context.emit(compare(operand, full_rank(value, rank_of(operand), dtype)))
 
-    fails = equals(divisor, 0)
+    fails = compared(relax.op.equal, divisor, 0)
     if smallest := int(np.iinfo(dtype).min):
-        overflows = relax.op.logical_and(equals(divisor, -1), equals(x, smallest))
+        # TVM 0.27 folds `x == smallest` of a scalar of int32 to false.
+        is_smallest = compared(relax.op.less, x, smallest + 1)
+        overflows = relax.op.logical_and(compared(relax.op.equal, divisor, -1), is_smallest)
         fails = context.emit(relax.op.logical_or(fails, context.emit(overflows)))
     return context.emit(relax.op.where(fails, full_rank(1, rank_of(divisor), dtype), divisor))

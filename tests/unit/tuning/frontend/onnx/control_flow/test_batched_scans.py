@@ -59,3 +59,32 @@ def test_a_scan_of_more_steps_than_are_unrolled_is_computed_at_once() -> None:
         "SIZE", str(MAX_NODES)
     )
     assert operators(flat(parsed(graph), feeds)).count("Sub") == 1
+
+
+STEPS = """
+net (float[4, 3] x, float[5, 3] samples) => (float[a, b] state, float[p, q, r] y) {
+  state, y = Scan <num_scan_inputs = 1 ATTRIBUTES, body = step (float[4, 3] all, float[3] row) => (float[4, 3] after, float[4, 3] out) {
+    BODY
+  }> (x, samples)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("body", "attributes"),
+    [
+        ("after = Add(all, row)  out = Sub(all, row)", ""),
+        ("out = Add(all, row)  after = Identity(out)", ""),
+        ("after = Identity(all)  out = Sub(all, row)", ", scan_output_directions = [1]"),
+        ("after = Identity(all)  out = Sub(all, row)", ", scan_input_directions = [1]"),
+        ("after = Identity(all)  out = Sub(all, row)", ", scan_output_axes = [1]"),
+    ],
+    ids=["state", "output as state", "backwards out", "backwards in", "axis"],
+)
+def test_steps_that_depend_on_each_other_and_other_orders_keep_their_values(
+    body: str, attributes: str
+) -> None:
+    rng = np.random.default_rng(2)
+    feeds = {"x": rng.random((4, 3), np.float32), "samples": rng.random((5, 3), np.float32)}
+    model = flat(parsed(STEPS.replace("BODY", body).replace("ATTRIBUTES", attributes)), feeds)
+    if "Add" in body:
+        assert operators(model).count("Add") == 5, "one step after the other"
