@@ -7,7 +7,7 @@ function of integers, and its code, in LLVM's language, is linked and inlined wh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import tvm
@@ -38,7 +38,7 @@ _SHARED = {
   %shared.all = shufflevector <2 x i32> %shared.pairs, <2 x i32> poison, <4 x i32> zeroinitializer
   %left = bitcast <4 x i32> %shared.all to <8 x bfloat>""",
 }
-"""How the two shared factors become a vector: a padded input is stored widened, and each CPU narrows it best in another way."""
+"""How the two shared factors become a vector: what a kernel computes in bfloat16 is stored widened, and each CPU narrows it best in another way."""
 _ROUND = "tunefarm_round_bfloat16_x"
 _ROUNDS = frozenset({"avx512bf16", "bf16"})
 """LLVM's names of the features with an instruction that rounds: of x86, of Arm."""
@@ -118,30 +118,27 @@ def round_by_instruction(func: tirx.PrimFunc) -> tirx.PrimFunc:
     denormal numbers for zero, as that for products does.
     """
     target = (func.attrs or {}).get("target")
-    if (
-        target is None
-        or str(target.kind.name) != "llvm"
-        or all(_rounded_value(node) is None for node in walk(func.body))
-    ):
+    if target is None or str(target.kind.name) != "llvm":
         return func
-    features = tvm_ffi.get_global_func("target.llvm_get_cpu_features")(target)
-    if not _ROUNDS & set(map(str, features)):
-        return func
+
+    @cache
+    def has_instruction() -> bool:
+        features = tvm_ffi.get_global_func("target.llvm_get_cpu_features")(target)
+        return not _ROUNDS.isdisjoint(map(str, features))
 
     def by_instruction(cast: Any) -> Any:
         value = _rounded_value(cast)
-        if value is None:
+        if value is None or not has_instruction():
             return cast
         lanes = tvm.DataType(str(cast.expr_ty().dtype)).lanes
         return tirx.call_pure_extern(f"uint16x{lanes}", f"{_ROUND}{lanes}", value)
 
-    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.Cast, by_instruction)))
+    body = tvm_ffi.structural_map(func.body, (tirx.Cast, by_instruction))
+    return func if body.same_as(func.body) else func.with_body(body)
 
 
 def _rounded_value(cast: Any) -> Any:
     """Return the vector of which TVM's operations for a cast to bfloat16 make these bits; None if these are other operations."""
-    if not isinstance(cast, tirx.Cast):
-        return None
     dtype = tvm.DataType(str(cast.expr_ty().dtype))
     if dtype.lanes < _LEAST_ROUNDED or dtype.with_lanes(1) != "uint16":
         return None

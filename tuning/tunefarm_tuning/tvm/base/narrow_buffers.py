@@ -15,7 +15,7 @@ from tvm import tirx
 from tvm.s_tir import SBlock
 
 from tunefarm_tuning.core.array_file import numpy_dtype
-from tunefarm_tuning.tvm.base.tir import walk
+from tunefarm_tuning.tvm.base.tir import block_with, walk
 
 _NARROW, _BITS = "bfloat16", "uint16"
 _CHOICE = "prim.if_then_else"
@@ -42,16 +42,11 @@ def with_narrow_buffers(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return tirx.BufferStore(narrow[stmt.buffer], _bits_of(stmt.value), stmt.indices)
 
     def block(stmt: Any) -> Any:
-        return SBlock(
-            stmt.iter_vars,
-            [_region(region, narrow) for region in stmt.reads],
-            [_region(region, narrow) for region in stmt.writes],
-            stmt.name_hint,
-            stmt.body,
-            stmt.init,
-            [narrow.get(buffer, buffer) for buffer in stmt.alloc_buffers],
-            stmt.match_buffers,
-            stmt.annotations,
+        return block_with(
+            stmt,
+            reads=[_region(region, narrow) for region in stmt.reads],
+            writes=[_region(region, narrow) for region in stmt.writes],
+            alloc_buffers=[narrow.get(buffer, buffer) for buffer in stmt.alloc_buffers],
         )
 
     callbacks = [(tvm.ir.TensorLoad, load), (tirx.BufferStore, store), (SBlock, block)]
@@ -61,13 +56,19 @@ def with_narrow_buffers(func: tirx.PrimFunc) -> tirx.PrimFunc:
 def _copies(body: Any) -> set[Any]:
     """Return the buffers of bfloat16 inside of a kernel into which only constants, arguments and others of these are copied."""
     inside: set[Any] = set()
+
+    def allocated(block: Any) -> None:
+        inside.update(buffer for buffer in block.alloc_buffers if str(buffer.dtype) == _NARROW)
+
+    tvm_ffi.structural_walk(body, (SBlock, allocated))  # most kernels have none
+    if not inside:
+        return inside
     others: set[Any] = set()
     stores = []
     for node in walk(body):
         if isinstance(node, tirx.For) and node.kind == tirx.ForKind.THREAD_BINDING:
             return set()
         if isinstance(node, SBlock):
-            inside |= {buffer for buffer in node.alloc_buffers if str(buffer.dtype) == _NARROW}
             others |= {
                 part for region in node.match_buffers for part in (region.buffer, region.source.source)
             }

@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.sym import Analyzer
 
-from tunefarm_tuning.tvm.base.tir import is_number, substitute, walk, with_llvm_code
+from tunefarm_tuning.tvm.base.tir import is_number, loop_with, substitute, uses, walk, with_llvm_code
 
 _OPAQUE = "tunefarm_opaque_"
 _TYPES = {"int32": "i32", "int64": "i64"}
@@ -55,25 +55,27 @@ def _without_remainder(loop: Any) -> Any:
         return loop
     period = min((int(node.b) for node in remainders if isinstance(node.b, tirx.IntImm)), default=0)
     extent = int(loop.extent) if isinstance(loop.extent, tirx.IntImm) else 0
-    if loop.kind == tirx.ForKind.SERIAL and is_number(loop.min, 0) and period > 1 and extent % period == 0:
-        inner = _in_periods(loop, extent // period, period)
-        variables = (inner.loop_var, inner.body.loop_var)
-        if extent and not any(_remainders(inner.body.body, variable) for variable in variables):
-            return inner
+    if loop.kind == tirx.ForKind.SERIAL and is_number(loop.min, 0) and extent and period > 1:
+        periods = _in_periods(loop, extent // period, period) if extent % period == 0 else None
+        if periods is not None and not any(
+            _remainders(periods.body.body, variable) for variable in (periods.loop_var, periods.body.loop_var)
+        ):
+            return periods
     return _hidden(loop)
 
 
 def _remainders(body: Any, variable: Any) -> list[Any]:
     """Return the remainders that depend on a variable, in the addresses of loads and stores."""
-    depending = _depending(body, variable)
-    accesses = [node for node in walk(body) if isinstance(node, tvm.ir.TensorLoad | tirx.BufferStore)]
-    return [
+    remainders = [
         node
-        for access in accesses
+        for access in walk(body)
+        if isinstance(access, tvm.ir.TensorLoad | tirx.BufferStore)
         for index in access.indices
         for node in walk(index)
-        if isinstance(node, _REMAINDERS) and _uses(node.a, depending)
+        if isinstance(node, _REMAINDERS)
     ]
+    depending = _depending(body, variable) if remainders else []
+    return [node for node in remainders if uses(node.a, depending)]
 
 
 def _depending(body: Any, variable: Any) -> list[Any]:
@@ -82,16 +84,12 @@ def _depending(body: Any, variable: Any) -> list[Any]:
     bindings = [node for node in walk(body) if isinstance(node, tirx.Bind)]
     for _ in bindings:
         more = [
-            bind.var for bind in bindings if not _uses(bind.var, depending) and _uses(bind.value, depending)
+            bind.var for bind in bindings if not uses(bind.var, depending) and uses(bind.value, depending)
         ]
         if not more:
             break
         depending += more
     return depending
-
-
-def _uses(value: Any, variables: list[Any]) -> bool:
-    return any(node.same_as(variable) for node in walk(value) for variable in variables)
 
 
 def _in_periods(loop: Any, periods: int, period: int) -> Any:
@@ -116,17 +114,8 @@ def _hidden(loop: Any) -> Any:
 
     def hidden(node: Any) -> Any:
         dtype = str(node.a.expr_ty().dtype)
-        if dtype not in _TYPES or not _uses(node.a, depending):
+        if dtype not in _TYPES or not uses(node.a, depending):
             return node
         return type(node)(tirx.call_pure_extern(dtype, f"{_OPAQUE}{dtype}", node.a), node.b)
 
-    return tirx.For(
-        loop.loop_var,
-        loop.min,
-        loop.extent,
-        loop.kind,
-        tvm_ffi.structural_map(loop.body, (_REMAINDERS, hidden)),
-        loop.thread_binding,
-        loop.annotations,
-        loop.step,
-    )
+    return loop_with(loop, body=tvm_ffi.structural_map(loop.body, (_REMAINDERS, hidden)))

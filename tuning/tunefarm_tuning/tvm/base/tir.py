@@ -73,35 +73,43 @@ def _fields(kind: Any) -> tuple[tuple[str, Any], ...]:
 def rebuilt(stmt: Any, change: Callable[[Any], Any]) -> Any:
     """Return a statement with `change` applied to each ``For`` and ``SBlockRealize``, the inner ones first."""
     if isinstance(stmt, tirx.For):
-        return change(
-            tirx.For(
-                stmt.loop_var,
-                stmt.min,
-                stmt.extent,
-                stmt.kind,
-                rebuilt(stmt.body, change),
-                stmt.thread_binding,
-                stmt.annotations,
-                stmt.step,
-            )
-        )
+        return change(loop_with(stmt, body=rebuilt(stmt.body, change)))
     if isinstance(stmt, tirx.SeqStmt):
         return tirx.SeqStmt([rebuilt(part, change) for part in stmt.seq])
     if isinstance(stmt, SBlockRealize):
         return change(SBlockRealize(stmt.iter_values, stmt.predicate, rebuilt(stmt.block, change)))
     if isinstance(stmt, SBlock):
-        return SBlock(
-            stmt.iter_vars,
-            stmt.reads,
-            stmt.writes,
-            stmt.name_hint,
-            rebuilt(stmt.body, change),
-            stmt.init,
-            stmt.alloc_buffers,
-            stmt.match_buffers,
-            stmt.annotations,
-        )
+        return block_with(stmt, body=rebuilt(stmt.body, change))
     return stmt
+
+
+_LOOP = ("loop_var", "min", "extent", "kind", "body", "thread_binding", "annotations", "step")
+_BLOCK = (
+    "iter_vars",
+    "reads",
+    "writes",
+    "name_hint",
+    "body",
+    "init",
+    "alloc_buffers",
+    "match_buffers",
+    "annotations",
+)
+
+
+def loop_with(loop: Any, **changed: Any) -> tirx.For:
+    """Return a loop with some of its fields changed."""
+    return tirx.For(**{name: getattr(loop, name) for name in _LOOP} | changed)
+
+
+def block_with(block: Any, **changed: Any) -> SBlock:
+    """Return a block with some of its fields changed."""
+    return SBlock(**{name: getattr(block, name) for name in _BLOCK} | changed)
+
+
+def uses(value: Any, variables: Collection[Any]) -> bool:
+    """Return whether an expression or a statement has one of these variables."""
+    return any(node.same_as(variable) for node in walk(value) for variable in variables)
 
 
 def substitute(node: Any, values: Sequence[tuple[Any, Any]]) -> Any:
@@ -132,6 +140,8 @@ def int64_sizes(shape: Sequence[int]) -> list[tirx.IntImm]:
     return [tirx.IntImm("int64", size) for size in shape]
 
 
+REDUCES = 2
+"""Kind of a block's variable over which it sums (``tvm.tirx.IterVar.CommReduce``)."""
 IS_SCHEDULED = "tirx.is_scheduled"
 """Attribute of a PrimFunc that is scheduled already and gets no default schedule."""
 CPU_ONLY = "tunefarm.cpu_only"

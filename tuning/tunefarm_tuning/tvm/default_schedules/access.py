@@ -9,9 +9,8 @@ from typing import Any
 from tvm import tirx
 from tvm.sym import Analyzer, detect_linear_equation
 
-from tunefarm_tuning.tvm.base.tir import substitute, walk
+from tunefarm_tuning.tvm.base.tir import REDUCES, substitute, walk
 
-REDUCES = 2  # tvm.tirx.IterVar.CommReduce
 _REPEATS = (2, 4, 8)
 _MAX_NEAR_EXTENT = 16
 _NOMINAL = 251

@@ -24,9 +24,8 @@ from tunefarm_tuning.target.dot_products import (
 )
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import cpu_features
-from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, type_key, walk
+from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, REDUCES, block_with, type_key, uses, walk
 from tunefarm_tuning.tvm.default_schedules.access import (
-    REDUCES,
     Access,
     access_of,
     is_equal,
@@ -226,7 +225,7 @@ def _computes_scalar(block: SBlock, root: SBlock) -> bool:
         block.init is None
         and type_key(store).endswith("BufferStore")
         and not store.indices
-        and not any(node.same_as(item.var) for item in block.iter_vars for node in walk(store.value))
+        and not uses(store.value, [item.var for item in block.iter_vars])
         and any(buffer.same_as(store.buffer) for buffer in root.alloc_buffers)
     )
 
@@ -252,17 +251,7 @@ def _reading_computed(stmt: Any, scalars: Sequence[SBlock]) -> Any:
             for region in scalar.reads if scalar is not None else ():
                 if not any(region.source.same_as(known.source) for known in regions):
                     regions.append(region)
-        return SBlock(
-            block.iter_vars,
-            regions,
-            block.writes,
-            block.name_hint,
-            block.body,
-            block.init,
-            block.alloc_buffers,
-            block.match_buffers,
-            block.annotations,
-        )
+        return block_with(block, reads=regions)
 
     return (
         tvm_ffi.structural_map(stmt, [(tvm.ir.expr.TensorLoad, value), (SBlock, reads)]) if scalars else stmt

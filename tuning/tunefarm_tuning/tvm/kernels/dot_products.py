@@ -244,19 +244,8 @@ def batch_sums(kind: DotProduct, x: Any, weights: Any) -> Any:
         x: ``[batch, 1, rows, steps * products]``.
         weights: Of each product as `packed` returns them, one behind the other: ``[batch, results / lanes, steps, lanes * products]``.
     """
-    batch, vectors, steps, width = (int(size) for size in weights.shape)
-    products, lanes = kind.products, width // kind.products
-    step, part = _sum_over(steps, "step"), _sum_over(products, "part")
-
-    def sum_of(number: Any, single: Any, row: Any, channel: Any) -> Any:
-        weight = weights[number, channel // lanes, step, channel % lanes * products + part]
-        left, right = (
-            factor.astype(kind.sum_dtype)
-            for factor in (x[number, single, row, step * products + part], weight)
-        )
-        return te.sum(left * right, axis=[step, part])
-
-    return te.compute(int64_sizes((batch, 1, int(x.shape[2]), vectors * lanes)), sum_of, name=kind.stage)
+    lead = [int(size) for size in x.shape[:-1]]
+    return _sums(kind, weights, lead, [], lambda *indices: x[indices], 1, batched=True)
 
 
 def add_byte_products(sums: Any, four: Any, factors: Any, instruction: ByteProducts) -> Any:
@@ -314,9 +303,17 @@ def padded(
 
 
 def _sums(
-    kind: DotProduct, weights: Any, lead: Sequence[int], sums: Sequence[Any], read: Any, groups: int
+    kind: DotProduct,
+    weights: Any,
+    lead: Sequence[int],
+    sums: Sequence[Any],
+    read: Any,
+    groups: int,
+    *,
+    batched: bool = False,
 ) -> Any:
-    vectors, steps, width = int(weights.shape[0]), int(weights.shape[-2]), int(weights.shape[-1])
+    """Return the stage that sums; weights that are `batched` belong each to an element of the first dimension."""
+    vectors, steps, width = int(weights.shape[batched]), int(weights.shape[-2]), int(weights.shape[-1])
     products, lanes = kind.products, width // kind.products
     step, part = _sum_over(steps, "step"), _sum_over(products, "part")
 
@@ -327,7 +324,7 @@ def _sums(
         else:
             *outer, row, vector, number = indices
             outer, lane = [*outer, row * kind.rows + number // lanes], number % lanes
-        weight = weights[(vector, *sums, step, lane * products + part)]
+        weight = weights[(*outer[:batched], vector, *sums, step, lane * products + part)]
         element = step * products + part
         if groups > 1:
             element = vector // (vectors // groups) * (steps * products) + element

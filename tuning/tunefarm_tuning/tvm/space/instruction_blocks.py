@@ -13,7 +13,7 @@ from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize, Schedule
 
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base.tir import rebuilt, schedule_of, walk
+from tunefarm_tuning.tvm.base.tir import loop_with, rebuilt, schedule_of, walk
 from tunefarm_tuning.tvm.default_schedules.cpu.dot_product import (
     instruction,
     instruction_loops,
@@ -72,16 +72,7 @@ def _unvectorised(stmt: Any) -> Any:
         return stmt
     if not any(isinstance(node, SBlock) and _is_step(node) for node in walk(stmt.body)):
         return stmt
-    return tirx.For(
-        stmt.loop_var,
-        stmt.min,
-        stmt.extent,
-        tirx.ForKind.UNROLLED,
-        stmt.body,
-        stmt.thread_binding,
-        stmt.annotations,
-        stmt.step,
-    )
+    return loop_with(stmt, kind=tirx.ForKind.UNROLLED)
 
 
 def _is_step(block: Any) -> bool:

@@ -12,13 +12,12 @@ from tvm.target.codegen import llvm_get_vector_width
 
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
-from tunefarm_tuning.tvm.base.tir import type_key, walk
+from tunefarm_tuning.tvm.base.tir import REDUCES, type_key, walk
 from tunefarm_tuning.tvm.space.knobs import TILE
 from tunefarm_tuning.workload.computation import Access, Axis, Computation, Term
 
 _STRUCTURE = "meta_schedule.tiling_structure"
 _CUDA_VECTOR_BYTES = 16
-_REDUCES = 2  # tvm.tirx.IterVar.CommReduce
 _CONSUMER_MOVES = ("ReverseComputeAt",)
 
 
@@ -88,7 +87,7 @@ def computation_of(mod: tvm.IRModule, block: str, target: Target) -> Computation
         return None
     return Computation(
         axes=tuple(
-            Axis(extent=int(variable.dom.extent), reduces=int(variable.iter_type) == _REDUCES)
+            Axis(extent=int(variable.dom.extent), reduces=int(variable.iter_type) == REDUCES)
             for variable in node.iter_vars
         ),
         accesses=known,

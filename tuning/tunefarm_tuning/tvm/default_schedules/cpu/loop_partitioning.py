@@ -20,7 +20,7 @@ from tvm.s_tir import SBlockRealize
 from tvm.sym import Analyzer, detect_linear_equation
 
 from tunefarm_tuning.tvm.base.relax_graph import static_shape
-from tunefarm_tuning.tvm.base.tir import rebuilt, walk
+from tunefarm_tuning.tvm.base.tir import loop_with, rebuilt, walk
 
 SPLIT_TAILS: dict[str, Any] = {"s_tir.LoopPartition": {"partition_const_loop": True}}
 """Configuration of a build's `PassContext`: compile the marked tails as separate loops."""
@@ -119,9 +119,7 @@ def _without_hint(stmt: Any) -> Any:
     if not isinstance(stmt, tirx.For) or TAIL_HINT not in stmt.annotations:
         return stmt
     kept = {name: value for name, value in stmt.annotations.items() if str(name) != TAIL_HINT}
-    return tirx.For(
-        stmt.loop_var, stmt.min, stmt.extent, stmt.kind, stmt.body, stmt.thread_binding, kept, stmt.step
-    )
+    return loop_with(stmt, annotations=kept)
 
 
 def _likely(condition: Any) -> Any:

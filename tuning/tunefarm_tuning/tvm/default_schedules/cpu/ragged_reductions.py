@@ -16,12 +16,11 @@ from tvm.ir import Op, Range
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.sym import detect_linear_equation
 
-from tunefarm_tuning.tvm.base.tir import is_number, rebuilt, substitute, type_key, walk
+from tunefarm_tuning.tvm.base.tir import REDUCES, is_number, rebuilt, substitute, type_key, uses, walk
 from tunefarm_tuning.tvm.default_schedules.stage import Machine
 
 _MIN_EXTENT = 32
 _COMBINES = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)
-_REDUCES = 2  # tvm.tirx.IterVar.CommReduce
 
 
 def vectorize_ragged_reductions(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc:
@@ -129,11 +128,11 @@ def _reduced_by(realize: Any, variable: Any) -> Any:
     if not is_number(realize.predicate, 1):
         return None
     pairs = list(zip(realize.block.iter_vars, realize.iter_values, strict=True))
-    reduced = [(item.var, value) for item, value in pairs if int(item.iter_type) == _REDUCES]
-    others = [value for item, value in pairs if int(item.iter_type) != _REDUCES]
+    reduced = [(item.var, value) for item, value in pairs if int(item.iter_type) == REDUCES]
+    others = [value for item, value in pairs if int(item.iter_type) != REDUCES]
     if len(reduced) != 1 or not reduced[0][1].same_as(variable):
         return None
-    if any(node.same_as(variable) for value in others for node in walk(value)):
+    if any(uses(value, [variable]) for value in others):
         return None
     return reduced[0][0]
 

@@ -11,16 +11,15 @@ from math import prod
 from typing import Any
 
 from tvm import tirx
-from tvm.s_tir import SBlock, SBlockRealize
+from tvm.s_tir import SBlockRealize
 
-from tunefarm_tuning.tvm.base.tir import rebuilt, substitute, walk
+from tunefarm_tuning.tvm.base.tir import REDUCES, block_with, loop_with, rebuilt, substitute, uses, walk
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, itemsize
 
 _ANNOTATION = "tunefarm.weight_prefetch"
 _INTRINSIC = "llvm.prefetch"
 _KIND = (0, 2, 1)  # to read, into the second cache, data
 _LINE_BYTES = 64
-_REDUCES = 2  # tvm.tirx.IterVar.CommReduce
 _ZERO = tirx.const(0, "int64")
 
 
@@ -46,7 +45,7 @@ def prefetch_weights(
 
 def insert_prefetches(func: tirx.PrimFunc, _machine: Machine) -> tirx.PrimFunc:
     """Return a scheduled kernel whose annotated products prefetch weights: in each step of their sums a part of the next ones."""
-    if not any(isinstance(node, SBlock) and _ANNOTATION in node.annotations for node in walk(func.body)):
+    if not any(map(_is_annotated, walk(func.body))):
         return func
 
     def with_prefetch(stmt: Any) -> Any:
@@ -59,16 +58,7 @@ def insert_prefetches(func: tirx.PrimFunc, _machine: Machine) -> tirx.PrimFunc:
         inside = [(loop.loop_var, _ZERO) for loop in walk(stmt.body) if isinstance(loop, tirx.For)]
         prefetches = [tirx.Evaluate(prefetch) for prefetch in _prefetches(realize, inside)]
         body = rebuilt(stmt.body, _without_annotation)
-        return tirx.For(
-            stmt.loop_var,
-            stmt.min,
-            stmt.extent,
-            stmt.kind,
-            tirx.SeqStmt([*prefetches, body]) if prefetches else body,
-            stmt.thread_binding,
-            stmt.annotations,
-            stmt.step,
-        )
+        return loop_with(stmt, body=tirx.SeqStmt([*prefetches, body]) if prefetches else body)
 
     return func.with_body(rebuilt(func.body, with_prefetch))
 
@@ -80,20 +70,8 @@ def _is_annotated(node: Any) -> bool:
 def _without_annotation(stmt: Any) -> Any:
     if not _is_annotated(stmt):
         return stmt
-    block = stmt.block
-    left = {key: value for key, value in block.annotations.items() if key != _ANNOTATION}
-    plain = SBlock(
-        block.iter_vars,
-        block.reads,
-        block.writes,
-        block.name_hint,
-        block.body,
-        block.init,
-        block.alloc_buffers,
-        block.match_buffers,
-        left,
-    )
-    return SBlockRealize(stmt.iter_values, stmt.predicate, plain)
+    left = {key: value for key, value in stmt.block.annotations.items() if key != _ANNOTATION}
+    return SBlockRealize(stmt.iter_values, stmt.predicate, block_with(stmt.block, annotations=left))
 
 
 def _prefetches(realize: Any, inside: Sequence[tuple[Any, Any]]) -> list[Any]:
@@ -107,7 +85,7 @@ def _prefetches(realize: Any, inside: Sequence[tuple[Any, Any]]) -> list[Any]:
     sums = [
         (axis, value)
         for axis, (_, value) in zip(block.iter_vars, values, strict=True)
-        if axis.iter_type == _REDUCES
+        if axis.iter_type == REDUCES
     ]
     tile: Any = _ZERO
     tiles = 1
@@ -149,11 +127,7 @@ def _part(width: int, least: int) -> int:
 def _weights(block: Any, channel: Any, rows: Sequence[Any]) -> Any:
     """Return what a block reads for its channels and not for its rows; None if it has a single tile of channels."""
 
-    def uses(region: Any, variables: Sequence[Any]) -> bool:
-        return any(
-            any(node.same_as(variable) for variable in variables)
-            for dim in region.region
-            for node in walk(dim.min)
-        )
+    def follows(region: Any, variables: Sequence[Any]) -> bool:
+        return any(uses(dim.min, variables) for dim in region.region)
 
-    return next((read for read in block.reads if uses(read, [channel]) and not uses(read, rows)), None)
+    return next((read for read in block.reads if follows(read, [channel]) and not follows(read, rows)), None)

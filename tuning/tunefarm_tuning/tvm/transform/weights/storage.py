@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tvm import relax, s_tir, te, tirx
 
 from tunefarm_tuning.tvm.base.relax_graph import fused_kernel, rewrite_main, static_shape, tensor_dtype
-from tunefarm_tuning.tvm.base.tir import int64_sizes, schedule_of, walk
+from tunefarm_tuning.tvm.base.tir import REDUCES, int64_sizes, schedule_of, walk
 from tunefarm_tuning.tvm.kernels.weight_packing import (
     all_kernel_calls,
     kernel_arguments,
@@ -30,7 +30,6 @@ from tunefarm_tuning.tvm.kernels.weight_packing import (
 from tunefarm_tuning.tvm.transform.weights.formats import StoredWeight, WeightFormat, store
 from tunefarm_tuning.workload.precision import Precision
 
-_REDUCES = 2  # tirx.IterVar's CommReduce
 _FLOAT16 = "float16"
 
 
@@ -141,7 +140,7 @@ def _dtypes_of_sums(func: tirx.PrimFunc) -> dict[int, set[str]]:
 def _reads_of_sums(func: tirx.PrimFunc, numbers: Sequence[int]) -> Iterator[tuple[int, s_tir.SBlock, Any]]:
     """Return each read of an argument of these by a sum, and its block."""
     for node in walk(func.body) if numbers else ():
-        if isinstance(node, s_tir.SBlock) and any(int(var.iter_type) == _REDUCES for var in node.iter_vars):
+        if isinstance(node, s_tir.SBlock) and any(int(var.iter_type) == REDUCES for var in node.iter_vars):
             for read in node.reads:
                 for number in numbers:
                     if read.source.same_as(func.params[number]):
@@ -149,7 +148,7 @@ def _reads_of_sums(func: tirx.PrimFunc, numbers: Sequence[int]) -> Iterator[tupl
 
 
 def _result_axes(block: s_tir.SBlock, read: Any) -> frozenset[int]:
-    results = [var.var for var in block.iter_vars if int(var.iter_type) != _REDUCES]
+    results = [var.var for var in block.iter_vars if int(var.iter_type) != REDUCES]
     return frozenset(
         axis
         for axis, extent in enumerate(read.region)
