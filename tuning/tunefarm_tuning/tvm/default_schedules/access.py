@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import tvm
 from tvm import tirx
 from tvm.sym import Analyzer, detect_linear_equation
 
 from tunefarm_tuning.tvm.base.tir import REDUCES, substitute, walk
 
 _REPEATS = (2, 4, 8)
+_INTERLEAVED = (2, 3, 4)
 _MAX_NEAR_EXTENT = 16
 _NOMINAL = 251
 
@@ -58,6 +61,7 @@ class Access:
         near: Short loops whose elements lie close together, but not in order: `tvm.base.vector_loads` loads them like
             contiguous ones.
         repeats: For each loop, how many iterations in a row read the same element before the next one; 0 for other orders.
+        interleaved: For each loop, how many runs of elements it reads in turns, an element of each; 0 for other orders.
     """
 
     buffer: str
@@ -66,6 +70,7 @@ class Access:
     strides: tuple[int | None, ...]
     near: tuple[int, ...]
     repeats: tuple[int, ...] = ()
+    interleaved: tuple[int, ...] = ()
 
 
 def access_of(region: Any, variables: list[Any], analyzer: Any) -> Access | None:
@@ -85,16 +90,21 @@ def access_of(region: Any, variables: list[Any], analyzer: Any) -> Access | None
         for axis, variable in enumerate(variables)
         if single and reduces and strides[axis] is None and _is_near(index, variable, analyzer)
     ]
+
+    def orders(order_of: Callable[[Any, Any, Any], int]) -> tuple[int, ...]:
+        return tuple(
+            order_of(index, variable, analyzer) if single and not reduces and stride is None else 0
+            for stride, variable in zip(strides, variables, strict=True)
+        )
+
     return Access(
         buffer=str(region.source.name),
         dtype=str(region.source.dtype),
         elements=prod(nominal_size(dim) for dim in region.source.shape),
         strides=tuple(1 if axis in near else stride for axis, stride in enumerate(strides)),
         near=tuple(near),
-        repeats=tuple(
-            _repeats(index, variable, analyzer) if single and not reduces and stride is None else 0
-            for stride, variable in zip(strides, variables, strict=True)
-        ),
+        repeats=orders(_repeats),
+        interleaved=orders(_interleaved),
     )
 
 
@@ -127,6 +137,21 @@ def _repeats(index: Any, variable: Any, analyzer: Any) -> int:
         )
         if extent % times == 0 and _stride(first, loop) == 1 and is_equal(first, last):
             return times
+    return 0
+
+
+def _interleaved(index: Any, variable: Any, analyzer: Any) -> int:
+    """Return how many runs of elements a loop reads in turns, as channels that lie apart become those of a pixel; 0 if it does not."""
+    extent, loop = nominal_size(variable.dom.extent), variable.var
+    for runs in _INTERLEAVED:
+        if extent % runs == 0 and extent > runs:
+            step = tirx.Var("step", str(loop.expr_ty().dtype))
+            analyzer.bind(step, tvm.ir.Range(0, extent // runs))
+            turns = (
+                analyzer.simplify(substitute(index, [(loop, step * runs + run)])) for run in range(runs)
+            )
+            if all(_stride(turn, step) == 1 for turn in turns):
+                return runs
     return 0
 
 

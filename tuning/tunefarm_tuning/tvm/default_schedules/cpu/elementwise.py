@@ -59,7 +59,7 @@ def schedule_elementwise(sch: Any, block: Any, machine: Machine) -> bool:
     in_order = all(read.strides[last] in (0, 1) for read in stage.reads)
     if last in points and in_order and _partition(sch, loops, stage, points[last], lanes):
         return True
-    if not in_order and not points and _repeat(sch, loops, stage, lanes):
+    if not in_order and not points and (_repeat(sch, loops, stage, lanes) or _interleave(sch, loops, stage)):
         return True
     behind = _behind_points(stage, points, lanes)
     start = max(_contiguous_from(stage), behind)
@@ -160,6 +160,23 @@ def _repeat(sch: Any, loops: list[Any], stage: Stage, lanes: int) -> bool:
         return False
     outer, inner = _split_lanes(sch, loops[last], stage.extents[last], lanes)
     sch.vectorize(inner)
+    _parallel(sch, [*loops[:last], outer], stage, max(last, 1))
+    return True
+
+
+def _interleave(sch: Any, loops: list[Any], stage: Stage) -> bool:
+    """Split the last loop if it reads runs of elements in turns, as those of channels that become pixels.
+
+    LLVM then makes vectors of each run, and interleaves them. It cannot where the turn is a remainder.
+    """
+    last = len(loops) - 1
+    runs = max((read.interleaved[last] for read in stage.reads), default=0)
+    if not runs or not all(
+        read.strides[last] is not None or read.interleaved[last] == runs for read in stage.reads
+    ):
+        return False
+    outer, turn = sch.split(loops[last], [None, runs])
+    sch.unroll(turn)
     _parallel(sch, [*loops[:last], outer], stage, max(last, 1))
     return True
 
