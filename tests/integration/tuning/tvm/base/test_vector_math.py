@@ -83,6 +83,34 @@ def test_what_is_made_of_exp_gains_too() -> None:
     np.testing.assert_allclose(evaluate(tirx.sigmoid, values, vector=True), expected, rtol=1e-6, atol=1e-37)
 
 
+@pytest.mark.parametrize(
+    ("function", "reference"), [(tirx.nearbyint, np.rint), (tirx.rsqrt, lambda x: 1 / np.sqrt(x))]
+)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_what_tvm_takes_for_functions_of_scalars(function: Any, reference: Any, dtype: str) -> None:
+    values = np.linspace(0.5, 63.75, 256).astype(dtype)
+    expected = reference(values.astype(np.float64)).astype(dtype)
+    actual = evaluate(function, values, vector=True)
+    np.testing.assert_allclose(actual, expected, rtol=2e-3 if dtype == "float16" else 2e-7)
+
+
+@pytest.mark.parametrize("function", [tirx.nearbyint, tirx.rsqrt, tirx.erf])
+@pytest.mark.parametrize("target", ["llvm -mcpu=skylake-avx512", "llvm -mtriple=aarch64-linux-gnu"])
+def test_vectors_stay_vectors(function: Any, target: str) -> None:
+    x = te.placeholder((64, 16), "float32", name="x")
+    schedule = tvm.s_tir.Schedule(
+        te.create_prim_func(
+            [x, te.compute((64, 16), lambda i, j: function(x[i, j]).astype("uint8"), name="y")]
+        )
+    )
+    row, column = schedule.get_loops(schedule.get_sblock("y"))
+    schedule.unroll(row)
+    schedule.vectorize(column)
+    code = str(tvm.tirx.build(schedule.mod, target=tvm_target(parse_target(target))).inspect_source("ll"))
+    assert code.count("fptoui <16 x float>") == 64
+    assert "fptoui float" not in code
+
+
 def test_no_call_of_the_c_library_is_left() -> None:
     source = te.placeholder((64,), "float32")
     func = te.create_prim_func([source, te.compute((64,), lambda i: tirx.erf(tirx.exp(source[i])))])

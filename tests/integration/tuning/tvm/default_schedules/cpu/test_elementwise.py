@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import tvm
-from tvm import te
+from tvm import te, tirx
 
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.base.tir import int64_sizes
 from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule
 
+HOST = parse_target("host")
 AVX512 = parse_target("llvm -mcpu=skylake-avx512 -num-cores=1")
 
 
@@ -35,3 +37,34 @@ def test_repeated_elements_are_loaded_once_and_shuffled(times: int) -> None:
 def test_rows_that_no_vector_divides_stay_as_they_were() -> None:
     script, _ = code_of_repeated(2, 7)
     assert "T.vectorized" not in script
+
+
+@pytest.mark.parametrize("channels", [2, 3, 4])
+def test_channels_become_those_of_pixels_in_vectors(channels: int) -> None:
+    rows, columns = 8, 40
+    x = te.placeholder(int64_sizes((1, channels, rows, columns)), name="x")
+    scaled = te.compute(x.shape, lambda *at: tirx.nearbyint(x[at] * 3).astype("uint8"), name="scaled")
+    y = te.compute(
+        int64_sizes((1, rows, columns * channels)),
+        lambda n, i, j: scaled[n, j % channels, i, j // channels],
+        name="y",
+    )
+    func = default_schedule(te.create_prim_func([x, y]), HOST)
+    assert f"T.unroll(T.int64({channels}))" in func.script()
+    built = tvm.tirx.build(
+        tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), target=tvm_target(HOST)
+    )
+    values = np.random.default_rng(0).uniform(0, 80, (1, channels, rows, columns)).astype(np.float32)
+    result = tvm.runtime.empty((1, rows, columns * channels), "uint8")
+    built(tvm.runtime.tensor(values), result)
+    expected = np.rint(values * 3).astype(np.uint8).transpose(0, 2, 3, 1).reshape(1, rows, -1)
+    np.testing.assert_array_equal(result.numpy(), expected)
+
+
+@pytest.mark.parametrize(("channels", "columns"), [(5, 40), (3, 1)])
+def test_other_orders_of_channels_are_not_split(channels: int, columns: int) -> None:
+    x = te.placeholder(int64_sizes((channels, 8, columns)), name="x")
+    y = te.compute(
+        int64_sizes((8, columns * channels)), lambda i, j: x[j % channels, i, j // channels], name="y"
+    )
+    assert f"T.unroll(T.int64({channels}))" not in default_schedule(te.create_prim_func([x, y]), HOST).script()
