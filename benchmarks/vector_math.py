@@ -1,4 +1,4 @@
-"""Fit the coefficients of ``exp`` and ``erf``, and measure error and speed beside the C library's functions.
+"""Fit the coefficients of functions in vector instructions, and measure error and speed beside the C library's.
 
 Usage::
 
@@ -58,6 +58,36 @@ def fit_erf(above: int = 5, below: int = 5, end: float = 4.0) -> tuple[list[floa
     return [float(np.float32(c)) for c in p], [float(np.float32(c)) for c in q]
 
 
+def fit_series(series: Callable[[Any], Any], low: float, high: float, degree: int) -> list[float]:
+    """Interpolate at Chebyshev's points what is left of a function without its first terms."""
+    fitted = Chebyshev.interpolate(series, degree, domain=[low, high]).convert(kind=Polynomial)
+    return [float(c) for c in fitted.coef]
+
+
+def others() -> dict[str, list[float]]:
+    """Return the coefficients of logarithms, powers, sines and cosines."""
+    root, quarter = math.sqrt(2), 1.001 * (math.pi / 4) ** 2
+
+    def log_rest(f: Any) -> Any:
+        near = sum((-1) ** k * f**k / (k + 3) for k in range(12))
+        return np.where(np.abs(f) < 1e-2, near, (np.log1p(f) - f + f * f / 2) / np.where(f == 0, 1, f) ** 3)
+
+    def log2_rest(s: Any) -> Any:
+        return 2 / math.log(2) * sum(s**k / (2 * k + 3) for k in range(25))
+
+    def sine_rest(first: int) -> Callable[[Any], Any]:
+        sign = 1 if first % 2 == 0 else -1
+        return lambda q: sign * sum((-1) ** k * q**k / math.factorial(2 * k + first) for k in range(10))
+
+    return {
+        "log": [float(np.float32(c)) for c in fit_series(log_rest, root / 2 - 1, root - 1, 8)],
+        "log2, without the first": fit_series(log2_rest, 0, ((root - 1) / (root + 1)) ** 2, 3),
+        "exp2": fit_series(np.exp2, -0.5, 0.5, 6),
+        "sin": [float(np.float32(c)) for c in fit_series(sine_rest(3), 0, quarter, 2)],
+        "cos": [float(np.float32(c)) for c in fit_series(sine_rest(4), 0, quarter, 2)],
+    }
+
+
 def measure(function: Callable[[Any], Any], values: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
     """Return the outputs of a kernel for the values, and its nanoseconds per element."""
     source = te.placeholder(values.shape, "float32", name="given")
@@ -76,13 +106,26 @@ def main() -> None:
     print("exp:", fit_exp())
     for side in fit_erf():
         print("erf:", side)
+    for name, coefficients in others().items():
+        print(f"{name}:", coefficients)
     rng = np.random.default_rng(0)
     values = np.concatenate([rng.uniform(-86, 88, _N // 2), rng.normal(size=_N // 2)]).astype(np.float32)
     calls: dict[str, tuple[Any, Callable[[Any], Any], Any]] = {
         "exp": (tirx.exp, lambda x: tirx.call_pure_extern("float32", "expf", x), np.exp),
         "erf": (tirx.erf, lambda x: tirx.call_pure_extern("float32", "erff", x), _erf),
+        "log": (tirx.log, lambda x: tirx.call_pure_extern("float32", "logf", x), np.log),
+        "log1p": (tirx.log1p, lambda x: tirx.call_pure_extern("float32", "log1pf", x), np.log1p),
+        "sin": (tirx.sin, lambda x: tirx.call_pure_extern("float32", "sinf", x), np.sin),
+        "cos": (tirx.cos, lambda x: tirx.call_pure_extern("float32", "cosf", x), np.cos),
+        "pow": (
+            lambda x: tirx.pow(x, tirx.const(0.75, "float32")),
+            lambda x: tirx.call_pure_extern("float32", "powf", x, tirx.const(0.75, "float32")),
+            lambda x: x**0.75,
+        ),
     }
     for name, (ours, libc, exact) in calls.items():
+        if name in ("log", "log1p", "pow"):
+            values = np.abs(values)
         outputs, ours_ns = measure(ours, values)
         _, libc_ns = measure(libc, values)
         error = np.max(np.abs(outputs / exact(values.astype(np.float64)) - 1)[np.abs(values) > 1e-30])

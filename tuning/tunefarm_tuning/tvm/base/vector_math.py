@@ -1,20 +1,21 @@
-"""Compute ``exp`` and ``erf`` as polynomials, and all that rounds, in vector instructions.
+"""Compute ``exp``, ``erf``, logarithms, powers, sines and cosines as polynomials, and all that rounds, in vector instructions.
 
-LLVM has no vector form of them: it takes a vector apart and calls the C library for each element, 3 to 8 ns at a time. A GELU
-behind a small matmul then takes longer than the matmul. These rules replace both in every kernel for a CPU, when its
+LLVM has no vector form of them: it takes a vector apart and calls the C library for each element, 2 to 8 ns at a time. A GELU
+behind a small matmul then takes longer than the matmul. These rules replace them in every kernel for a CPU, when its
 loops are lowered. Operators that TVM builds on ``exp`` (sigmoid, tanh, softmax) gain as well.
 
 TVM takes ``nearbyint``, ``rsqrt`` and ``erf`` for functions of scalars, and makes a plain loop of a vector that has one. LLVM finds most of
 these loops. Where a tile's are unrolled, it found the first: the activations of quantised networks were written byte by byte.
 
-Errors for float32: ``exp`` within 3e-7 of its value, and 0 below 2^-125; ``erf`` within 4e-7 of its value. Infinities and NaN
-come out as in the C library. ``benchmarks/vector_math.py`` fits the coefficients and measures both.
+Errors for float32: ``exp`` within 3e-7 of its value, and 0 below 2^-125; ``erf`` within 4e-7 of its value; logarithms and powers within
+3e-7; sines and cosines within 2e-7 up to 2^31, beyond which they are some number of -1 to 1. Infinities and NaN come out as in the C
+library. ``benchmarks/vector_math.py`` fits the coefficients and measures all.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -29,6 +30,24 @@ _EXP_LEAST, _EXP_MOST = -125 * math.log(2), 128 * math.log(2)
 _LN2_HIGH = 0.693359375  # it has few bits, so that its product with a small whole number is exact
 _LN2_LOW = math.log(2) - _LN2_HIGH
 _EXPONENT_BIAS, _MANTISSA_BITS = 127, 23
+_LEAST_NORMAL = 2.0**-126
+_SQRT_HALF_BITS = 0x3F3504F3
+
+_LOG = (0.3333333134651184, -0.2499999701976776, 0.20000715553760529, -0.1666780263185501, 0.14249058067798615, -0.12425687164068222, 0.11685419827699661, -0.11479733884334564, 0.06971611827611923)  # fmt: skip
+"""Coefficients of a polynomial that is left of ln(1 + f), without its first two terms, for 1 + f from the root of 1/2 to that of 2."""
+_LOG2 = (2 / math.log(2), 0.9617966923077108, 0.5770797741323889, 0.41190127604702775, 0.3365874935171558)
+"""Coefficients of log2((1 + s) / (1 - s)) / s, in the square of s."""
+_EXP2 = (1.0, 0.6931472067028329, 0.24022650922289554, 0.05550327226669895, 0.00961805667843204, 0.0013400428177711937, 0.00015461444724808513)  # fmt: skip
+"""Coefficients of a polynomial on ±1/2."""
+_POWER_MOST = 160.0
+"""Beyond this exponent of 2 a power is infinite, or 0."""
+
+_SIN = (-0.166666641831398, 0.008332747034728527, -0.00019587638962548226)
+_COS = (0.0416666641831398, -0.0013888301327824593, 2.4547689463361166e-05)
+"""Coefficients of polynomials in the square that are left of both without their first terms, on ±π/4."""
+_HALF_PI = (1.570796012878418, 3.139164164167596e-07, 6.223372171896613e-14)
+"""Parts of π/2, all positive, of which the first two have few bits: their products with 31 bits are exact."""
+_MOST_TURNS = 2.0**31 - 2
 
 _ERF_ABOVE = (1.1283791065216064, 0.1935253143310547, 0.05309910327196121, 0.0038825010415166616, 0.00028454739367589355, 1.9869301013386576e-06)  # fmt: skip
 _ERF_BELOW = (1.0, 0.5048398971557617, 0.11534181237220764, 0.015205547213554382, 0.001185368630103767, 3.742076296475716e-05)  # fmt: skip
@@ -37,33 +56,34 @@ _ERF_MOST = 4.0
 """Beyond this argument the value is ±1 in float32."""
 
 
-_ERF = "tirx.erf"
-_VECTORIZABLE = ("tirx.nearbyint", "tirx.rsqrt", _ERF)
+_ERF, _LOG1P = "tirx.erf", "tirx.log1p"
+_VECTORIZABLE = ("tirx.nearbyint", "tirx.rsqrt", _ERF, _LOG1P)
 
 
 def register() -> None:
     """Do so in every kernel that this process builds for LLVM from now on."""
     for name in _VECTORIZABLE:
         tvm.ir.Op.get(name).set_attr("TVectorizable", True)
-    for name, approximate in (("tirx.exp", _exp), (_ERF, _erf)):
+    for name, approximate in _APPROXIMATIONS.items():
         op = tvm.ir.Op.get(name)
         own = op.get_attr("llvm.FLowerIntrinsic") or op.get_attr("default.FLowerIntrinsic")
         tirx.op.register_intrin_lowering(name, target="llvm", f=_rule(approximate, own), level=_LEVEL)
 
 
-def _rule(approximate: Callable[[Any], Any], own: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _rule(approximate: Callable[..., Any], own: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def lower(call: Any) -> Any:
-        value = call.args[0]
-        dtype = str(value.expr_ty().dtype)
+        values = list(call.args)
+        dtype = _dtype(values[0])
         element, _, lanes = dtype.partition("x")
         if element == "float32":
-            return approximate(value)
+            return approximate(*values)
         if element in ("float16", "bfloat16"):
             wide = f"float32x{lanes}" if lanes else "float32"
-            return tirx.Cast(dtype, approximate(tirx.Cast(wide, value)))
-        if lanes and call.op.name == _ERF:  # the C library has no function of vectors
-            elements = [tirx.Shuffle([value], [number]) for number in range(int(lanes))]
-            return tirx.Shuffle([own(tirx.erf(each)) for each in elements], list(range(int(lanes))))
+            return tirx.Cast(dtype, approximate(*(tirx.Cast(wide, value) for value in values)))
+        if lanes and call.op.name in _OF_SCALARS:  # the C library has no function of vectors
+            function, order = _OF_SCALARS[call.op.name], list(range(int(lanes)))
+            elements = [function(tirx.Shuffle(values, [number])) for number in order]
+            return tirx.Shuffle([own(each) for each in elements], order)
         return own(call)
 
     return lower
@@ -91,6 +111,104 @@ def _erf(x: Any) -> Any:
     return tirx.Select(x > _like(x, _ERF_MOST), _like(x, 1.0), result)
 
 
+def _log(x: Any) -> Any:
+    """Return ln(m · 2^e), where m lies between the root of 1/2 and that of 2."""
+    mantissa, exponent = _parts(x)
+    f = mantissa - _like(x, 1.0)
+    power = tirx.Cast(_dtype(x), exponent)
+    rest = f * f * f * _polynomial(f, _LOG) + power * _like(x, _LN2_LOW) - f * f * _like(x, 0.5)
+    return _log_at_ends(x, power * _like(x, _LN2_HIGH) + (f + rest))
+
+
+def _log_at_ends(x: Any, result: Any) -> Any:
+    result = tirx.Select(x == _like(x, math.inf), x, result)
+    return tirx.Select(
+        x > _like(x, 0.0), result, tirx.Select(x == _like(x, 0.0), _like(x, -math.inf), _like(x, math.nan))
+    )
+
+
+def _log1p(x: Any) -> Any:
+    """Return ln(1 + x), in proportion to what of x the sum has kept."""
+    total = x + _like(x, 1.0)
+    kept = total - _like(x, 1.0)
+    result = tirx.Select(kept == _like(x, 0.0), x, _log(total) * (x / kept))
+    return tirx.Select(x == _like(x, math.inf), x, result)
+
+
+def _pow(x: Any, y: Any) -> Any:
+    """Return 2^(y · log2 |x|), computed in float64, with the sign and the exceptions of C's ``pow``."""
+    size = tirx.Select(x < _like(x, 0.0), -x, x)
+    mantissa, exponent = _parts(size)
+    double = _dtype(x).replace("float32", "float64")
+    m = tirx.Cast(double, mantissa)
+    s = (m - _like(m, 1.0)) / (m + _like(m, 1.0))
+    log2 = s * _polynomial(s * s, _LOG2) + tirx.Cast(double, exponent)
+    t = tirx.Cast(double, y) * log2
+    t = tirx.Select(t < _like(t, -_POWER_MOST), _like(t, -_POWER_MOST), t)
+    t = tirx.Select(t > _like(t, _POWER_MOST), _like(t, _POWER_MOST), t)
+    t = tirx.Select(log2 == _like(t, 0.0), _like(t, 0.0), t)
+    n = tirx.floor(t + _like(t, 0.5))
+    whole = tirx.Cast(_dtype(x).replace("float", "int"), n)
+    half = whole >> _like(whole, 1)  # a product of two powers reaches what is not normal
+    result = tirx.Cast(_dtype(x), _polynomial(t - n, _EXP2)) * _power_of_2(half) * _power_of_2(whole - half)
+    falls, is_infinite = y < _like(y, 0.0), size == _like(x, math.inf)
+    zero, infinity, nan = (_like(x, number) for number in (0.0, math.inf, math.nan))
+    result = tirx.Select(size == zero, tirx.Select(falls, infinity, zero), result)
+    result = tirx.Select(is_infinite, tirx.Select(falls, zero, infinity), result)
+    is_odd = tirx.all(tirx.floor(y) == y, tirx.floor(y * _like(y, 0.5)) * _like(y, 2.0) != y)
+    is_negative = tirx.reinterpret(_dtype(x).replace("float", "int"), x) < _like(whole, 0)
+    result = tirx.Select(tirx.all(is_negative, is_odd), -result, result)
+    has_root = tirx.any(x >= zero, is_infinite, tirx.floor(y) == y)
+    result = tirx.Select(tirx.all(has_root, x == x, y == y), result, nan)
+    return tirx.Select(tirx.any(y == zero, x == _like(x, 1.0)), _like(x, 1.0), result)
+
+
+def _power_of_2(exponent: Any) -> Any:
+    bits = (exponent + _like(exponent, _EXPONENT_BIAS)) << _like(exponent, _MANTISSA_BITS)
+    return tirx.reinterpret(_dtype(exponent).replace("int", "float"), bits)
+
+
+def _parts(x: Any) -> tuple[Any, Any]:
+    """Return m and e of a positive number m · 2^e, where m lies between the root of 1/2 and that of 2; of others anything."""
+    is_small = x < _like(x, _LEAST_NORMAL)
+    scaled = tirx.Select(is_small, x * _like(x, 2.0**_MANTISSA_BITS), x)
+    integer = _dtype(x).replace("float", "int")
+    bits = tirx.reinterpret(integer, scaled)
+    above = bits - _like(bits, _SQRT_HALF_BITS)
+    exponent = above >> _like(bits, _MANTISSA_BITS)
+    mantissa = (above & _like(bits, (1 << _MANTISSA_BITS) - 1)) + _like(bits, _SQRT_HALF_BITS)
+    less = tirx.Select(is_small, _like(bits, _MANTISSA_BITS), _like(bits, 0))
+    return tirx.reinterpret(_dtype(x), mantissa), exponent - less
+
+
+def _sin(x: Any) -> Any:
+    return _sine(x, 0)
+
+
+def _cos(x: Any) -> Any:
+    return _sine(x, 1)
+
+
+def _sine(x: Any, turns: int) -> Any:
+    """Return the sine of x and so many right angles, from what x is more than a multiple of the right angle."""
+    wide = tirx.Cast(_dtype(x).replace("float32", "float64"), x)
+    n = tirx.floor(wide * _like(wide, 2 / math.pi) + _like(wide, 0.5))
+    for part in _HALF_PI:
+        wide = wide - n * _like(wide, part)
+    n = tirx.Select(n > _like(n, -_MOST_TURNS), n, _like(n, -_MOST_TURNS))
+    n = tirx.Select(n < _like(n, _MOST_TURNS), n, _like(n, _MOST_TURNS))
+    turn = tirx.Cast(_dtype(x).replace("float", "int"), n)
+    turn = turn + _like(turn, turns)
+    r = tirx.Cast(_dtype(x), wide)
+    most = _like(x, 0.7854)
+    r = tirx.Select(r > most, most, tirx.Select(r < -most, -most, r))
+    square = r * r
+    sine = tirx.Select(r == _like(x, 0.0), r, r + r * square * _polynomial(square, _SIN))
+    cosine = _like(x, 1.0) - square * _like(x, 0.5) + square * square * _polynomial(square, _COS)
+    result = tirx.Select((turn & _like(turn, 1)) == _like(turn, 0), sine, cosine)
+    return tirx.Select((turn & _like(turn, 2)) == _like(turn, 0), result, -result)
+
+
 def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
     result = _like(x, coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
@@ -104,3 +222,17 @@ def _like(value: Any, number: float) -> Any:
 
 def _dtype(value: Any) -> str:
     return str(value.expr_ty().dtype)
+
+
+_APPROXIMATIONS: Mapping[str, Callable[..., Any]] = {
+    "tirx.exp": _exp,
+    _ERF: _erf,
+    "tirx.log": _log,
+    "prim.log2": lambda x: _log(x) * _like(x, 1 / math.log(2)),
+    "tirx.log10": lambda x: _log(x) * _like(x, 1 / math.log(10)),
+    _LOG1P: _log1p,
+    "tirx.pow": _pow,
+    "tirx.sin": _sin,
+    "tirx.cos": _cos,
+}
+_OF_SCALARS: Mapping[str, Callable[[Any], Any]] = {_ERF: tirx.erf, _LOG1P: tirx.log1p}

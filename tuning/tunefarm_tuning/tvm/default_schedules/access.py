@@ -147,9 +147,7 @@ def _interleaved(index: Any, variable: Any, analyzer: Any) -> int:
         if extent % runs == 0 and extent > runs:
             step = tirx.Var("step", str(loop.expr_ty().dtype))
             analyzer.bind(step, tvm.ir.Range(0, extent // runs))
-            turns = (
-                analyzer.simplify(substitute(index, [(loop, step * runs + run)])) for run in range(runs)
-            )
+            turns = (analyzer.simplify(substitute(index, [(loop, step * runs + run)])) for run in range(runs))
             if all(_stride(turn, step) == 1 for turn in turns):
                 return runs
     return 0

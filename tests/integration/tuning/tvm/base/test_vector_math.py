@@ -1,4 +1,4 @@
-"""``exp`` and ``erf`` of CPU kernels, against double precision."""
+"""``exp``, ``erf`` and other functions of CPU kernels, against double precision."""
 
 from __future__ import annotations
 
@@ -42,6 +42,27 @@ def arguments() -> NDArray[np.float32]:
     ).astype(np.float32)
 
 
+def check(
+    function: Callable[[Any], Any],
+    reference: Callable[[Any], Any],
+    values: NDArray[np.float32],
+    error: float,
+    *,
+    vector: bool,
+    small: float = 2.4e-38,
+) -> None:
+    """Compare a kernel with a function of float64, infinities, NaN and the signs of zeros included."""
+    with np.errstate(all="ignore"):
+        expected = reference(values.astype(np.float64)).astype(np.float32)
+    actual = evaluate(function, values, vector=vector)
+    normal = np.isfinite(expected) & (np.abs(expected) > small)
+    np.testing.assert_allclose(actual[normal], expected[normal], rtol=error)
+    tiny = ~normal & np.isfinite(expected)
+    np.testing.assert_allclose(actual[tiny], expected[tiny], atol=small)
+    np.testing.assert_array_equal(actual[~np.isfinite(expected)], expected[~np.isfinite(expected)])
+    np.testing.assert_array_equal(np.signbit(actual[expected == 0]), np.signbit(expected[expected == 0]))
+
+
 @pytest.mark.parametrize("vector", [True, False])
 @pytest.mark.parametrize(
     ("function", "reference", "error"), [(tirx.exp, np.exp, 3e-7), (tirx.erf, _erf, 4e-7)]
@@ -60,6 +81,53 @@ def test_float32(function: Any, reference: Any, error: float, *, vector: bool) -
     assert np.all(np.signbit(actual[values == 0]) == np.signbit(expected[values == 0]))
 
 
+@pytest.mark.parametrize("vector", [True, False])
+@pytest.mark.parametrize(
+    ("function", "reference"),
+    [(tirx.log, np.log), (tirx.log2, np.log2), (tirx.log10, np.log10), (tirx.log1p, np.log1p)],
+)
+def test_logarithms(function: Any, reference: Any, *, vector: bool) -> None:
+    rng = np.random.default_rng(0)
+    sizes = np.exp(rng.uniform(-103, 88, _N // 2))
+    near = np.concatenate([1 + rng.normal(size=_N // 4) * 1e-3, rng.normal(size=_N // 4 - 16) * 1e-4])
+    values = np.concatenate([sizes, near, [1.0, -1.0, 1e-45, *_SPECIALS[:6], *_SPECIALS[:7]]])
+    check(function, reference, values.astype(np.float32), 4e-7, vector=vector)
+
+
+@pytest.mark.parametrize(("function", "reference"), [(tirx.sin, np.sin), (tirx.cos, np.cos)])
+def test_sines(function: Any, reference: Any) -> None:
+    rng = np.random.default_rng(0)
+    wide = rng.uniform(-1, 1, _N // 2) * 2.0 ** rng.uniform(-20, 31, _N // 2)
+    turns = np.round(rng.uniform(-1000, 1000, _N // 2 - 8)) * math.pi / 2
+    values = np.concatenate([wide, turns, _SPECIALS[:8]]).astype(np.float32)
+    check(function, reference, values, 2e-7, vector=True, small=1e-30)
+    beyond = np.float32([1e10, -3e20, 3e38, -1e38, 2.0**31, 2.0**32, 1e15, 1e30])
+    assert np.all(np.abs(evaluate(function, np.resize(beyond, 64), vector=True)) <= 1)
+
+
+@pytest.mark.parametrize("power", [0.75, -0.75, 2.5, 3.0, 1 / 3, 0.1, -2.0, 100.0, 0.0, math.inf, -math.inf])
+def test_powers(power: float) -> None:
+    rng = np.random.default_rng(0)
+    sizes = np.exp(rng.uniform(-103, 88, _N // 2)) * rng.choice([1, 1, -1], _N // 2)
+    near = 1 + rng.normal(size=_N // 2 - 16) * 1e-3
+    values = np.concatenate([sizes, near, [1.0, -1.0, 1e-45, *_SPECIALS[:6], *_SPECIALS[:7]]])
+    check(
+        lambda x: tirx.pow(x, tirx.const(power, "float32")),
+        lambda x: np.power(x, np.float64(np.float32(power))),
+        values.astype(np.float32),
+        4e-7,
+        vector=True,
+    )
+
+
+def test_powers_of_one_and_of_nothing() -> None:
+    values = np.resize(np.float32([math.nan, math.inf, 0.0, -0.0, 2.5, -3.0, 7.0, 1e9]), 64)
+    ones = evaluate(lambda x: tirx.pow(tirx.const(1.0, "float32"), x), values, vector=True)
+    assert np.all(ones == 1)
+    signs = evaluate(lambda x: tirx.pow(tirx.const(-2.0, "float32"), x), values, vector=True)
+    np.testing.assert_array_equal(signs[:8], np.float32([np.nan, np.inf, 1, 1, np.nan, -0.125, -128, np.inf]))
+
+
 def test_erf_ends_at_one_exactly() -> None:
     values = np.concatenate([np.linspace(4.01, 30, 62), [1e30, math.inf]]).astype(np.float32)
     assert np.all(evaluate(tirx.erf, values, vector=True) == 1)
@@ -67,9 +135,12 @@ def test_erf_ends_at_one_exactly() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "error"), [("float16", 1e-3), ("float64", 1e-14)])
-@pytest.mark.parametrize(("function", "reference"), [(tirx.exp, np.exp), (tirx.erf, _erf)])
+@pytest.mark.parametrize(
+    ("function", "reference"),
+    [(tirx.exp, np.exp), (tirx.erf, _erf), (tirx.log1p, np.log1p), (tirx.cos, np.cos)],
+)
 def test_other_widths(function: Any, reference: Any, dtype: str, error: float) -> None:
-    values = np.linspace(-3, 3, 64).astype(dtype)
+    values = np.linspace(-0.9, 3, 64).astype(dtype)
     actual = evaluate(function, values, vector=True)
     np.testing.assert_allclose(
         actual.astype(np.float64), reference(values.astype(np.float64)), rtol=error, atol=1e-12
@@ -111,11 +182,19 @@ def test_vectors_stay_vectors(function: Any, target: str) -> None:
     assert "fptoui float" not in code
 
 
-def test_no_call_of_the_c_library_is_left() -> None:
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        (lambda x: tirx.erf(tirx.exp(x)), ("erff", "llvm.exp")),
+        (lambda x: tirx.log1p(tirx.log(x)), ("log1pf", "llvm.log")),
+        (lambda x: tirx.sin(tirx.cos(x)), ("llvm.sin", "llvm.cos")),
+        (lambda x: tirx.pow(x, x), ("llvm.pow",)),
+    ],
+)
+def test_no_call_of_the_c_library_is_left(function: Any, names: tuple[str, ...]) -> None:
     source = te.placeholder((64,), "float32")
-    func = te.create_prim_func([source, te.compute((64,), lambda i: tirx.erf(tirx.exp(source[i])))])
+    func = te.create_prim_func([source, te.compute((64,), lambda i: function(source[i]))])
     for target in ("host", "llvm -mtriple=aarch64-linux-gnu"):
         module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
         code = str(tvm.tirx.build(module, target=tvm_target(parse_target(target))).inspect_source("ll"))
-        assert "erff" not in code
-        assert "llvm.exp" not in code
+        assert not any(name in code for name in names)

@@ -67,4 +67,6 @@ def test_other_orders_of_channels_are_not_split(channels: int, columns: int) -> 
     y = te.compute(
         int64_sizes((8, columns * channels)), lambda i, j: x[j % channels, i, j // channels], name="y"
     )
-    assert f"T.unroll(T.int64({channels}))" not in default_schedule(te.create_prim_func([x, y]), HOST).script()
+    assert (
+        f"T.unroll(T.int64({channels}))" not in default_schedule(te.create_prim_func([x, y]), HOST).script()
+    )
