@@ -62,6 +62,8 @@ def schedule_elementwise(sch: Any, block: Any, machine: Machine) -> bool:
     if not in_order and not points and (_repeat(sch, loops, stage, lanes) or _interleave(sch, loops, stage)):
         return True
     behind = _behind_points(stage, points, lanes)
+    if points and not behind and in_order and _partition_rows(sch, loops, stage, points, lanes):
+        return True
     start = max(_contiguous_from(stage), behind)
     count = math.prod(stage.extents[start:])
     fused = sch.fuse(*loops[start:]) if start < last else loops[last]
@@ -143,6 +145,22 @@ def _partition(sch: Any, loops: list[Any], stage: Stage, points: list[int], lane
         sch.vectorize(inner)
     step = width if vectors else 1
     sch.loop_partition(loop, [*(piece // step for piece in pieces[:-1]), None])
+    return True
+
+
+def _partition_rows(
+    sch: Any, loops: list[Any], stage: Stage, points: Mapping[int, Sequence[int]], lanes: int
+) -> bool:
+    """Partition loops with short ones inside, as the columns of a padded image of few channels; return whether they were partitioned."""
+    axis = max(points)
+    row = math.prod(stage.extents[axis + 1 :])
+    edges = [0, *(point * row for point in points[axis]), stage.extents[axis] * row]
+    pieces = [end - start for start, end in itertools.pairwise(edges)]
+    if _contiguous_from(stage) > axis or len(pieces) > _MAX_PIECES or max(pieces) < lanes:
+        return False
+    if axis:
+        _parallel(sch, loops[:axis], stage, axis)
+    sch.loop_partition(sch.fuse(*loops[axis:]), [*pieces[:-1], None])
     return True
 
 
