@@ -11,7 +11,7 @@ import tvm
 from tvm import tirx
 from tvm.sym import Analyzer, detect_linear_equation
 
-from tunefarm_tuning.tvm.base.tir import REDUCES, substitute, walk
+from tunefarm_tuning.tvm.base.tir import REDUCES, substitute, uses, walk
 
 _REPEATS = (2, 4, 8)
 _INTERLEAVED = (2, 3, 4)
@@ -106,6 +106,28 @@ def access_of(region: Any, variables: list[Any], analyzer: Any) -> Access | None
         repeats=orders(_repeats),
         interleaved=orders(_interleaved),
     )
+
+
+def loads_in_order(body: Any, variable: Any) -> bool:
+    """Return whether each load of a body reads the next element, or the same, where a variable is one more.
+
+    Its other indices may be anything else, as those of a gather or of a resizing are.
+    """
+    for load in walk(body):
+        if not isinstance(load, tvm.ir.TensorLoad):
+            continue
+        stride = 0
+        scale: int | None = 1
+        for index, extent in zip(reversed(load.indices), reversed(load.source.shape), strict=True):
+            if uses(index, [variable]):
+                step = _stride(index, variable)
+                if step is None or scale is None:
+                    return False
+                stride += step * scale
+            scale = scale * int(extent) if isinstance(extent, tirx.IntImm) and scale is not None else None
+        if stride not in (0, 1):
+            return False
+    return True
 
 
 def _stride(index: Any, variable: Any) -> int | None:

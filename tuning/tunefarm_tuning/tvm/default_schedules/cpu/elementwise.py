@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tunefarm_tuning.tvm.default_schedules.access import nominal_size
+from tunefarm_tuning.tvm.default_schedules.access import loads_in_order, nominal_size
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import TAIL_HINT, partition_points
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, stage_of
 
@@ -56,7 +56,10 @@ def schedule_elementwise(sch: Any, block: Any, machine: Machine) -> bool:
         _transpose(sch, loops, stage, across)
         return True
     points = partition_points(sch, block) if stage.selects else {}
-    in_order = all(read.strides[last] in (0, 1) for read in stage.reads)
+    node = sch.get(block)
+    in_order = all(read.strides[last] in (0, 1) for read in stage.reads) or loads_in_order(
+        node.body, node.iter_vars[-1].var
+    )
     if last in points and in_order and _partition(sch, loops, stage, points[last], lanes):
         return True
     if not in_order and not points and (_repeat(sch, loops, stage, lanes) or _interleave(sch, loops, stage)):

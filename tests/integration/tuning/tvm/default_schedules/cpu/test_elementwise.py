@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from tvm import te, tirx
+from tvm import te, tirx, topi
 
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.base.target import tvm_target
@@ -70,3 +70,37 @@ def test_other_orders_of_channels_are_not_split(channels: int, columns: int) -> 
     assert (
         f"T.unroll(T.int64({channels}))" not in default_schedule(te.create_prim_func([x, y]), HOST).script()
     )
+
+
+def script_of(*tensors: object) -> str:
+    return default_schedule(te.create_prim_func(list(tensors)), HOST).script()
+
+
+@pytest.mark.parametrize("channels", [16, 24])
+def test_what_is_gathered_or_resized_along_other_dimensions_is_read_in_vectors(channels: int) -> None:
+    x = te.placeholder(int64_sizes((1, 16, 20, channels)), name="x")
+    resized = topi.image.resize2d(x, [0.0] * 4, (32, 40), layout="NHWC", method="linear")
+    assert "T.vectorized" in script_of(x, resized)
+    rows = te.placeholder(int64_sizes((9,)), "int32", name="rows")
+    assert "T.vectorized" in script_of(x, rows, topi.take(x, rows, axis=2, mode="clip"))
+
+
+def test_what_is_gathered_along_the_last_dimension_is_not() -> None:
+    x = te.placeholder(int64_sizes((8, 64)), name="x")
+    columns = te.placeholder(int64_sizes((16,)), "int32", name="columns")
+    y = te.compute(int64_sizes((8, 16)), lambda i, j: x[i, columns[j].astype("int64")], name="y")
+    assert "T.vectorized" not in script_of(x, columns, y)
+
+
+@pytest.mark.parametrize("channels", [3, 4])
+def test_a_padding_of_few_channels_has_rows_without_conditions(channels: int) -> None:
+    x = te.placeholder(int64_sizes((1, 20, 30, channels)), name="x")
+    func = default_schedule(te.create_prim_func([x, topi.nn.pad(x, [0, 2, 1, 0], [0, 2, 1, 0])]), HOST)
+    assert f"range(T.int64({channels}), T.int64({31 * channels}))" in func.script()
+    built = tvm.tirx.build(
+        tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), target=tvm_target(HOST)
+    )
+    values = np.random.default_rng(0).normal(size=(1, 20, 30, channels)).astype(np.float32)
+    result = tvm.runtime.empty((1, 24, 32, channels), "float32")
+    built(tvm.runtime.tensor(values), result)
+    np.testing.assert_array_equal(result.numpy(), np.pad(values, [(0, 0), (2, 2), (1, 1), (0, 0)]))
