@@ -2,9 +2,6 @@
 
 The weights of a network do not fit into the caches, so each kernel's come from memory. The first tile of results that needs some waits for
 them: a convolution of 512 channels and 7 x 7 results took a third longer than its products. All its other tiles of results leave memory idle.
-
-Where a single tile of results uses them, as in a product of one row, memory is the limit, and the hardware's own prefetches do not reach it:
-on a Zen 5 a core reads 25 GB/s in order, and 37 if it prefetches 2 KB ahead.
 """
 
 from __future__ import annotations
@@ -23,16 +20,13 @@ _ANNOTATION = "tunefarm.weight_prefetch"
 _INTRINSIC = "llvm.prefetch"
 _KIND = (0, 2, 1)  # to read, into the second cache, data
 _LINE_BYTES = 64
-_AHEAD_BYTES = 2048
-_STREAMED_BYTES = 1 << 20
-"""Weights of as many bytes, each used once, come from memory."""
 _ZERO = tirx.const(0, "int64")
 
 
 def prefetch_weights(
     sch: Any, block: Any, channel: int, width: int, tiles: Iterable[tuple[int, int, int]]
 ) -> None:
-    """Let a scheduled product prefetch its weights.
+    """Let a scheduled product prefetch its weights, if several tiles of results use them.
 
     Those of a tile of channels have to be contiguous, all sums' one behind the other, and those of the tiles behind it have to follow. The
     innermost loop over sums has to be serial. Of sizes that only the run knows, fewer tiles than assumed leave some weights out.
@@ -44,8 +38,9 @@ def prefetch_weights(
         width: Elements of weights of a tile in a step of the sums.
         tiles: The axes along which the tile is repeated, the outer first; of each its number, the tile's size and how many tiles there are.
     """
-    repeated = [number for tile in tiles if tile[2] > 1 for number in tile]
-    sch.annotate(block, _ANNOTATION, [channel, width, *repeated])
+    repeated = [tile for tile in tiles if tile[2] > 1]
+    if repeated:
+        sch.annotate(block, _ANNOTATION, [channel, width, *(number for tile in repeated for number in tile)])
 
 
 def insert_prefetches(func: tirx.PrimFunc, _machine: Machine) -> tirx.PrimFunc:
@@ -102,29 +97,19 @@ def _prefetches(realize: Any, inside: Sequence[tuple[Any, Any]]) -> list[Any]:
         step = step * axis.dom.extent + value
     steps = prod(int(axis.dom.extent) for axis, _ in sums)
     weights = _weights(block, values[channel][0], [values[axis][0] for axis in repeated[::3]])
-    if weights is None:
-        return []
-    shape = [int(extent) for extent in weights.source.shape]
-    element_bytes = itemsize(str(weights.source.dtype))
-    if not repeated and prod(shape) * element_bytes < _STREAMED_BYTES:
-        return []
-    if repeated and prod(shape) <= width * steps:
+    shape = [] if weights is None else [int(extent) for extent in weights.source.shape]
+    if prod(shape) <= width * steps:
         return []
     first = [*((axis.var, _ZERO) for axis, _ in sums), *values]
     own: Any = _ZERO
     for dim, extent in zip(weights.region, shape, strict=True):
         own = own * extent + substitute(dim.min, first)
-    line = _LINE_BYTES // element_bytes
     # Behind the last weights may be no memory, which each prefetch would look up in vain.
-    if repeated:
-        start = tirx.min(own + width * steps, tirx.const(prod(shape) - width * steps, "int64"))
-        part = _part(width, max(-(-width // tiles), line // 2))
-        share = tirx.min(tile, tirx.const(width // part - 1, "int64"))
-        offset = start + (share * steps + step) * part
-    else:
-        part = width
-        ahead = own + step * width + _AHEAD_BYTES // element_bytes
-        offset = tirx.min(ahead, tirx.const(prod(shape) - width, "int64"))
+    start = tirx.min(own + width * steps, tirx.const(prod(shape) - width * steps, "int64"))
+    line = _LINE_BYTES // itemsize(str(weights.source.dtype))
+    part = _part(width, max(-(-width // tiles), line // 2))
+    share = tirx.min(tile, tirx.const(width // part - 1, "int64"))
+    offset = start + (share * steps + step) * part
     kind = [tirx.const(number, "int32") for number in _KIND]
     outer = [_ZERO] * (len(shape) - 1)
     addresses = [
@@ -145,6 +130,4 @@ def _weights(block: Any, channel: Any, rows: Sequence[Any]) -> Any:
     def follows(region: Any, variables: Sequence[Any]) -> bool:
         return any(uses(dim.min, variables) for dim in region.region)
 
-    written = block.writes[0].source
-    reads = (read for read in block.reads if not read.source.same_as(written))
-    return next((read for read in reads if follows(read, [channel]) and not follows(read, rows)), None)
+    return next((read for read in block.reads if follows(read, [channel]) and not follows(read, rows)), None)
