@@ -27,6 +27,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.dot_product import (
 )
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import schedule_elementwise
 from tunefarm_tuning.tvm.default_schedules.cpu.groups import split_channel_groups
+from tunefarm_tuning.tvm.default_schedules.cpu.joined_vectors import insert_joined_vectors
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import (
     compares_loops,
     mark_tails,
@@ -92,6 +93,7 @@ KERNEL_RULES: tuple[KernelRule, ...] = (
 STAGE_RULES: tuple[StageRule, ...] = (schedule_row_reduction, schedule_elementwise)
 BODY_REWRITES: tuple[BodyRewrite, ...] = (
     insert_prefetches,
+    insert_joined_vectors,
     insert_dot_products,
     vectorize_ragged_reductions,
 )

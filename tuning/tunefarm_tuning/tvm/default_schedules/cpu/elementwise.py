@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tunefarm_tuning.tvm.default_schedules.access import loads_in_order, nominal_size
+from tunefarm_tuning.tvm.default_schedules.cpu.joined_vectors import join_in_pairs
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import TAIL_HINT, partition_points
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, stage_of
 
@@ -81,11 +82,18 @@ def schedule_elementwise(sch: Any, block: Any, machine: Machine) -> bool:
 
 
 def vectorize_inner(
-    sch: Any, loops: list[Any], lanes: int, *, unroll: bool, may_have_tail: bool = False
+    sch: Any,
+    loops: list[Any],
+    lanes: int,
+    *,
+    unroll: bool,
+    may_have_tail: bool = False,
+    joined: bool = False,
 ) -> None:
     """Vectorise the innermost of a block's own `loops` (outermost first), and unroll the others if they have few iterations.
 
-    The vector has `lanes` elements, halved until they divide the innermost loop, or else a tail.
+    The vector has `lanes` elements, halved until they divide the innermost loop, or else a tail. Those that are `joined` are half a vector
+    of the CPU's each.
     """
     extent = nominal_size(sch.get(loops[-1]).extent)
     if may_have_tail and extent > lanes:
@@ -98,6 +106,8 @@ def vectorize_inner(
         if extent > lanes:
             outer, inner = sch.split(loops[-1], [None, lanes])
             others = [*others, outer]
+            if joined:
+                join_in_pairs(sch, outer)
         else:
             inner = loops[-1]
         sch.vectorize(inner)

@@ -23,6 +23,7 @@ _EXPOSED = 0.02
 _MOST_TAPS = 25
 _REGISTERS_FOR_TAPS = 32
 _LEAST_LANES = 4
+_SHARED_FACTORS = 4
 _LINE_BYTES, _SETS, _WAYS = 64, 64, 8  # size of the smallest common first cache
 
 
@@ -31,6 +32,7 @@ class RegisterTile:
     """A register tile: ``rows[0] x rows[1]`` results of `vectors` vectors of `lanes` elements.
 
     Attributes:
+        joined: Whether two vectors, each half as long as the CPU's, are computed as one (`joined_vectors`).
         row_loops: Up to two loops, outer first, along which loaded vectors are used again.
         rows: Results of the tile along each of `row_loops`.
     """
@@ -40,6 +42,12 @@ class RegisterTile:
     vectors: int
     row_loops: tuple[int, ...]
     rows: tuple[int, ...]
+    joined: bool = False
+
+    @property
+    def registers(self) -> int:
+        """Registers of a row of results."""
+        return -(-self.vectors // 2) if self.joined else self.vectors
 
     @property
     def width(self) -> int:
@@ -141,9 +149,17 @@ def _tiles(stage: Stage, loop: int, row_loops: tuple[int, ...], machine: Machine
         for vectors in range(1, min(machine.core.most_vectors, ceil(extent / lanes)) + 1):
             if no_tail and extent % (lanes * vectors):
                 continue
-            for rows in _rows(extents, registers, vectors):
+            joined = lanes * 2 == most_lanes and vectors > 1 and extent % (lanes * vectors) == 0
+            # Vectors of two lengths share factors in registers, where one vector takes them from memory.
+            own = (registers - _SHARED_FACTORS, -(-vectors // 2)) if joined else (registers, vectors)
+            for rows in _rows(extents, *own):
                 yield RegisterTile(
-                    vector_loop=loop, lanes=lanes, vectors=vectors, row_loops=row_loops, rows=rows
+                    vector_loop=loop,
+                    lanes=lanes,
+                    vectors=vectors,
+                    row_loops=row_loops,
+                    rows=rows,
+                    joined=joined,
                 )
 
 
@@ -192,21 +208,21 @@ def _cycles(stage: Stage, tile: RegisterTile, along: list[Access], steps: int, m
         count = 1.0
         for axis, size in zip(tile.row_loops, tile.rows, strict=True):
             count *= size if read.strides[axis] != 0 else 1
-        loads += count * (tile.vectors if read in along else 1)
+        loads += count * (tile.registers if read in along else 1)
         exposed += count * (
-            tile.vectors * core.exposed_load_cycles if read in along else core.exposed_factor_cycles
+            tile.registers * core.exposed_load_cycles if read in along else core.exposed_factor_cycles
         )
-    results = rows * tile.vectors
+    results = rows * tile.registers
     far = 0.0
     # The load of half a vector from afar takes three quarters of the time of a whole one's.
-    full = (1 + tile.lanes / machine.lanes(stage.writes[0].dtype)) / 2
+    full = (1 + tile.width / tile.registers / machine.lanes(stage.writes[0].dtype)) / 2
     for read in along:
         if all(read.strides[axis] == 0 for axis in tile.row_loops):
             # A panel of weights that exceeds the first cache is loaded again for each tile, from the second cache or beyond.
             panel_bytes = steps * tile.width * itemsize(read.dtype)
             if panel_bytes > (core.first_cache_bytes if tile.row_loops else _CACHE_BYTES_OF_A_ROW):
                 is_near = panel_bytes <= core.second_cache_bytes
-                far += full * tile.vectors * (_SECOND_CACHE_CYCLES if is_near else _MEMORY_CYCLES)
+                far += full * tile.registers * (_SECOND_CACHE_CYCLES if is_near else _MEMORY_CYCLES)
     arithmetic = results / core.fma_per_cycle + exposed
     step_cycles = max(arithmetic, loads / core.loads_per_cycle, core.fma_latency_cycles, far) + _EXPOSED * far
     tiles = 1.0

@@ -21,6 +21,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     reads_indices,
     vectorize_inner,
 )
+from tunefarm_tuning.tvm.default_schedules.cpu.joined_vectors import join_in_pairs
 from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import (
     RegisterTile,
     choose_register_tile,
@@ -145,6 +146,9 @@ class _TiledReduction:
         for loop in own[:-1]:
             sch.unroll(loop)
         sch.vectorize(own[-1])
+        if tile.joined:
+            join_in_pairs(sch, vectors)
+            join_in_pairs(sch, own[-2])
         if self._follow and not unrolled:
             tiles = [
                 (axis, rows, -(-stage.extents[axis] // rows))
@@ -325,7 +329,7 @@ class _TiledReduction:
             sch.set_scope(self._block, 0, "local")
         depth = len(list(sch.get_loops(self._block))) - len(self._stage.reduction) - len(self._tile.rows) - 2
         own = list(sch.get_loops(epilogue))[depth:]
-        vectorize_inner(sch, own, self._tile.lanes, unroll=True)
+        vectorize_inner(sch, own, self._tile.lanes, unroll=True, joined=self._tile.joined)
 
     def _place_panel(self, order: list[int], spatial: list[Any], first: Any, fused: int) -> None:
         """Copy the weights of a column of tiles into a panel, if many tiles use them."""
