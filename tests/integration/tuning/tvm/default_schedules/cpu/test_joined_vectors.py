@@ -26,7 +26,7 @@ def convolution(channels: int, *, results: int, target: Any) -> Any:
     w = te.placeholder(int64_sizes((3, 3, channels, results)), name="w")
     bias = te.placeholder(int64_sizes((results,)), name="bias")
     y = topi.nn.relu(topi.nn.conv2d_nhwc(x, w, 1, 0, 1) + bias)
-    return default_schedule(te.create_prim_func([x, w, bias, y]), target)
+    return default_schedule(te.create_prim_func([x, w, bias, y], index_dtype_override="int64"), target)
 
 
 def vector_lengths(func: Any) -> set[int]:
@@ -67,4 +67,6 @@ def test_a_depthwise_convolution_of_24_channels_joins_its_vectors() -> None:
     x = te.placeholder(int64_sizes((1, 16, 16, 24)), name="x")
     w = te.placeholder(int64_sizes((3, 3, 24, 1)), name="w")
     y = topi.nn.depthwise_conv2d_nhwc(x, w, 1, 1, 1)
-    assert {16, 8} <= vector_lengths(default_schedule(te.create_prim_func([x, w, y]), AVX512))
+    assert {16, 8} <= vector_lengths(
+        default_schedule(te.create_prim_func([x, w, y], index_dtype_override="int64"), AVX512)
+    )
