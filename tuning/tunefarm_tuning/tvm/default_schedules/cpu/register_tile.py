@@ -146,10 +146,14 @@ def _tiles(stage: Stage, loop: int, row_loops: tuple[int, ...], machine: Machine
     # A vector that the end of the loop cuts is computed by elements: a shorter one that the end does not cut is faster.
     whole = [lanes for lanes in powers if extent % lanes == 0]
     for lanes in _dividing(extent, most_lanes) if no_tail else whole or powers:
-        for vectors in range(1, min(machine.core.most_vectors, ceil(extent / lanes)) + 1):
+        most = machine.core.most_vectors
+        is_half = lanes * 2 == most_lanes
+        for vectors in range(1, min(most * (2 if is_half else 1), ceil(extent / lanes)) + 1):
             if no_tail and extent % (lanes * vectors):
                 continue
-            joined = lanes * 2 == most_lanes and vectors > 1 and extent % (lanes * vectors) == 0
+            joined = is_half and vectors > 1 and extent % (lanes * vectors) == 0
+            if vectors > most and not joined:
+                continue
             # Vectors of two lengths share factors in registers, where one vector takes them from memory.
             own = (registers - _SHARED_FACTORS, -(-vectors // 2)) if joined else (registers, vectors)
             for rows in _rows(extents, *own):
