@@ -87,6 +87,11 @@ def kernel_facts(
     }
 
 
+def fixed_facts(kernel: KernelInfo, of: str, runs: int) -> dict[str, Any]:
+    """Return what a finding about a kernel with a fixed schedule depends on; the arguments are those of `KernelValidator.time_fixed`."""
+    return {"of": of, "args": [spec.to_json() for spec in kernel.args], "runs": runs}
+
+
 class KernelValidator:
     """Builds each tuned kernel, compares it with the untuned one, and times both.
 
@@ -235,7 +240,7 @@ class KernelValidator:
         `of` says which kernel of which alternative it is, in any network.
         """
         path = self._folder / f"{kernel.name}.so"
-        facts = {"of": of, "args": [spec.to_json() for spec in kernel.args], "runs": runs}
+        facts = fixed_facts(kernel, of, runs)
         if (known := self._findings.find("fixed", facts)) is not None:
             return float(known["call_sec"])
         try:

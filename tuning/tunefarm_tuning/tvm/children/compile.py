@@ -97,7 +97,7 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
     model = load_entries(params["path"], bindings, target, precision, parts)
     weights = params["weights"]
     kernels = primfunc_workloads(model.module, weights)
-    alternatives = find_alternatives(model.module, target, model.storage.kernels, weights)
+    alternatives = find_alternatives(model.module, target, model.storage.kernels, weights, kernels)
     no_calls = why_no_calls(target) if "dnnl" in params["libraries"] else ""
     if "dnnl" in params["libraries"] and not no_calls:
         alternatives += find_library_alternatives(model.module, target, model.storage.kernels, weights)
