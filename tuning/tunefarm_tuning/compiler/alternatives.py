@@ -9,9 +9,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tunefarm_tuning.compiler.kernel_validation import CheckedKernel, KernelValidator, missed
-from tunefarm_tuning.compiler.session import AlternativeInfo, KernelInfo
+from tunefarm_tuning.compiler.kernel_validation import (
+    CheckedKernel,
+    KernelValidator,
+    fixed_facts,
+    kernel_facts,
+    missed,
+)
+from tunefarm_tuning.compiler.session import AlternativeInfo, CompileLimits, KernelInfo
 from tunefarm_tuning.records.coverage import MissReason
+from tunefarm_tuning.records.findings import ScopedFindings
 from tunefarm_tuning.records.record import TuningRecord
 
 _FIXED_KERNEL_RUNS = 3
@@ -136,9 +143,7 @@ def find_candidates(
 
     def time_fixed(info: AlternativeInfo) -> dict[str, float] | None:
         fixed_sec = {
-            fixed.name: validator.time_fixed(
-                fixed, f"{info.workload_key}/{info.algorithm}/{number}", runs=_FIXED_KERNEL_RUNS
-            )
+            fixed.name: validator.time_fixed(fixed, _name_of_fixed(info, number), runs=_FIXED_KERNEL_RUNS)
             for number, fixed in enumerate(info.fixed)
         }
         on_step()
@@ -186,6 +191,28 @@ def find_candidates(
         if (known := fixed_sec.get(number)) is not None
     ]
     return candidates, [direct_by_key[kernel.task.workload_key] for kernel in direct]
+
+
+def _name_of_fixed(info: AlternativeInfo, number: int) -> str:
+    """Return what names one of an alternative's fixed kernels in any network."""
+    return f"{info.workload_key}/{info.algorithm}/{number}"
+
+
+def kernels_to_time(
+    info: AlternativeInfo, direct: KernelInfo, findings: ScopedFindings, *, seed: int, limits: CompileLimits
+) -> list[KernelInfo]:
+    """Return the kernels that `find_candidates` may time for an alternative without a record: those that no earlier compile has timed."""
+    untuned = [
+        kernel
+        for kernel in (direct, info.tuned)
+        if findings.peek("untuned", kernel_facts(kernel, None, seed=seed, limits=limits)) is None
+    ]
+    return untuned + [
+        fixed
+        for number, fixed in enumerate(info.fixed)
+        if findings.peek("fixed", fixed_facts(fixed, _name_of_fixed(info, number), _FIXED_KERNEL_RUNS))
+        is None
+    ]
 
 
 def largest_first(alternatives: Sequence[AlternativeInfo]) -> Iterator[int]:

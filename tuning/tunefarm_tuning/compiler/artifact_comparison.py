@@ -23,7 +23,7 @@ from tunefarm_tuning.measure.device import device_kind
 from tunefarm_tuning.measure.device_functions import artifact_child
 from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, setups_fault
-from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildOutOfMemory
+from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildOutOfMemory, EarlyChild
 from tunefarm_tuning.process.model_child import model_error
 from tunefarm_tuning.reference.onnx_runtime import InputSet
 from tunefarm_tuning.target.target import Target
@@ -33,11 +33,15 @@ _OUT_OF_MEMORY = re.compile("out of memory|CUDA_ERROR_OUT_OF_MEMORY", re.IGNOREC
 
 
 def compare_packed(
-    path: Path, sets: Sequence[InputSet], limits: CompileLimits, cancellation: Cancellation
+    path: Path,
+    sets: Sequence[InputSet],
+    limits: CompileLimits,
+    cancellation: Cancellation,
+    early: EarlyChild | None = None,
 ) -> ModelComparison:
     """Run an artifact on this machine by its own loader, in a child process, and compare its outputs.
 
-    See `compare_on_device` for another machine.
+    See `compare_on_device` for another machine. The child may be one that `early_artifact_child` started.
 
     Raises:
         InvalidInputError: If the loader refuses the file.
@@ -47,7 +51,7 @@ def compare_packed(
     memory = None if kind == "cuda" else limits.memory_bytes
     folders = {folder for input_set in sets for folder in input_set.folders}
     with (
-        artifact_child([path, *folders], ChildLimits(memory_bytes=memory)) as child,
+        artifact_child([path, *folders], ChildLimits(memory_bytes=memory), early) as child,
         cancellation.attach(child),
     ):
         try:
@@ -124,10 +128,11 @@ def artifact_check(
     limits: CompileLimits,
     cancellation: Cancellation,
     runner: DeviceRun | None = None,
+    early: EarlyChild | None = None,
 ) -> Callable[[Path], None]:
     """Return a function that refuses an artifact whose outputs, by its own loader, are outside of the tolerance.
 
-    It runs on the device that `runner` reaches; None is this machine.
+    It runs on the device that `runner` reaches; None is this machine, where `early` may be the child.
     """
 
     def check(path: Path) -> None:
@@ -137,7 +142,7 @@ def artifact_check(
             InvariantError: If its outputs differ from those of the library that it was made of.
         """
         comparison = (
-            compare_packed(path, sets, limits, cancellation)
+            compare_packed(path, sets, limits, cancellation, early)
             if runner is None
             else compare_on_device(path, sets, limits, runner)
         )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copyfile
 
 from tunefarm_tuning.compiler.phases.build_model import build_models
-from tunefarm_tuning.compiler.phases.check_kernels import check_kernels
+from tunefarm_tuning.compiler.phases.check_kernels import CheckedKernels, check_kernels
 from tunefarm_tuning.compiler.phases.check_model import check_model
 from tunefarm_tuning.compiler.phases.load import load, opened
 from tunefarm_tuning.compiler.phases.measure import time_model
@@ -19,6 +19,7 @@ from tunefarm_tuning.compiler.phases.prove_batches import prove_batches
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.compiler.session import CompileSession
 from tunefarm_tuning.core.kept_files import usable_folder
+from tunefarm_tuning.measure.device_functions import early_artifact_child
 from tunefarm_tuning.reference.onnx_runtime import Reference
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
@@ -38,6 +39,12 @@ class CompileJob:
         with ExitStack() as stack:
             loaded = load(request, stack, self.open_compiler, self.make_reference)
             kernels = check_kernels(request, loaded)
+            # Building a network uses one core. Another one loads meanwhile what the artifact's check needs.
+            early = (
+                stack.enter_context(closing(early_artifact_child()))
+                if _builds_more(request, kernels)
+                else None
+            )
             built = build_models(request, loaded, kernels)
             loaded.compiler.close()  # the later phases need its memory
             checked = check_model(request, loaded, built, self.open_compiler)
@@ -50,7 +57,9 @@ class CompileJob:
             if request.device is None or not request.on_gpu:
                 loaded.runner.close()
             with request.progress.phase("pack"):
-                return write_artifact(request, output, loaded, kernels, built, checked, timed, proved, others)
+                return write_artifact(
+                    request, output, loaded, kernels, built, checked, timed, proved, others, early
+                )
 
     @contextmanager
     def open_compiler(self, precision: Precision, *, model: Model | None = None) -> Iterator[CompileSession]:
@@ -70,3 +79,10 @@ class CompileJob:
         )
         with opened(compiler, request.cancellation):
             yield compiler
+
+
+def _builds_more(request: CompileRequest, kernels: CheckedKernels) -> bool:
+    """Return whether another network than the untuned one is built, whose artifact this machine checks on its CPU."""
+    if not request.here or request.on_gpu:
+        return False
+    return bool(kernels.candidates) or any(kernel.hit is not None for kernel in kernels.direct)

@@ -87,6 +87,11 @@ def kernel_facts(
     }
 
 
+def fixed_facts(kernel: KernelInfo, of: str, runs: int) -> dict[str, Any]:
+    """Return what a finding about a kernel with a fixed schedule depends on; the arguments are those of `KernelValidator.time_fixed`."""
+    return {"of": of, "args": [spec.to_json() for spec in kernel.args], "runs": runs}
+
+
 class KernelValidator:
     """Builds each tuned kernel, compares it with the untuned one, and times both.
 
@@ -216,11 +221,7 @@ class KernelValidator:
                 calls_sec = [float(sec) for sec in known["calls_sec"]]
             else:
                 self._compiler.build_kernel(kernel.task.name, path, None)
-                calls_sec = [self._run_untuned(kernel.task, path, InputKind.NORMAL, timeout_sec=timeout_sec)]
-                while len(calls_sec) < CALLS_ALONE and calls_sec[0] <= LONG_SEC:
-                    calls_sec.append(
-                        self._run_untuned(kernel.task, path, InputKind.NORMAL, timeout_sec=timeout_sec)
-                    )
+                calls_sec = self._time_alone(kernel.task, path, CALLS_ALONE, timeout_sec=timeout_sec)
                 self._findings.note("untuned", facts, {"calls_sec": calls_sec})
         except ChildClosed:
             raise
@@ -239,16 +240,12 @@ class KernelValidator:
         `of` says which kernel of which alternative it is, in any network.
         """
         path = self._folder / f"{kernel.name}.so"
-        facts = {"of": of, "args": [spec.to_json() for spec in kernel.args], "runs": runs}
+        facts = fixed_facts(kernel, of, runs)
         if (known := self._findings.find("fixed", facts)) is not None:
             return float(known["call_sec"])
         try:
             self._compiler.build_kernel(kernel.name, path, None)
-            timeout_sec = self._limits.kernel_sec
-            call_sec = median(
-                self._run_untuned(kernel, path, InputKind.NORMAL, timeout_sec=timeout_sec)
-                for _ in range(runs)
-            )
+            call_sec = median(self._time_alone(kernel, path, runs, timeout_sec=self._limits.kernel_sec))
             self._findings.note("fixed", facts, {"call_sec": call_sec})
             return call_sec
         except ChildClosed:
@@ -258,14 +255,25 @@ class KernelValidator:
         finally:
             path.unlink(missing_ok=True)
 
-    def _run_untuned(self, task: KernelInfo, path: Path, kind: InputKind, *, timeout_sec: float) -> float:
+    def _time_alone(self, task: KernelInfo, path: Path, calls: int, *, timeout_sec: float) -> list[float]:
+        """Return the seconds of so many calls of a kernel; of one call if it takes long."""
+        calls_sec: list[float] = []
+        while len(calls_sec) < calls and not (calls_sec and calls_sec[0] > LONG_SEC):
+            # A device of an older release times one call at a time.
+            left = calls - len(calls_sec)
+            calls_sec += self._run_untuned(task, path, InputKind.NORMAL, left, timeout_sec=timeout_sec)
+        return calls_sec
+
+    def _run_untuned(
+        self, task: KernelInfo, path: Path, kind: InputKind, calls: int = 1, *, timeout_sec: float
+    ) -> list[float]:
         args = [spec.to_json() for spec in task.args]
         reply = self._device.call(
             "run_untuned",
-            {"path": str(path), "args": args, "seed": self._seed, "kind": kind.value},
+            {"path": str(path), "args": args, "seed": self._seed, "kind": kind.value, "calls": calls},
             timeout_sec=timeout_sec,
         )
-        return float(reply["call_sec"])
+        return [float(sec) for sec in reply.get("calls_sec") or [reply["call_sec"]]]
 
     def _check(self, task: KernelInfo, record: TuningRecord, tuned: Path, untuned: Path) -> CheckedKernel:
         library = self._substitute(task.name, tuned)

@@ -35,6 +35,10 @@ class Cancellation:
         for closable in attached:
             closable.close()
 
+    def close(self) -> None:
+        """Cancel: so a cancellation can be attached to another one."""
+        self.cancel()
+
     @contextmanager
     def attach(self, closable: Closable) -> Iterator[None]:
         """Let `cancel` close `closable` during the block; close it at once if `cancel` was called before."""

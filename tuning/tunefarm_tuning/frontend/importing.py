@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,6 +37,8 @@ _PROPOSED_FOR = frozenset(
 _UNKNOWN_TO_ONNX_RUNTIME = frozenset({"invalid-onnx", "unsupported-operator"})
 """Errors of ONNX Runtime for a network with an operator that it does not know."""
 _RUNNING = "loading the model in ONNX Runtime and running it once"
+_AT_ONCE_BYTES = 256 << 20
+"""ONNX Runtime and TVM read files up to this size at once; larger ones in turn, for want of memory."""
 _FLOAT_BYTES = 4
 _OPERATOR_CODE_BYTES = 16 << 10
 """Machine code of an operator's kernel, roughly: for an estimate."""
@@ -132,17 +136,23 @@ def import_with_tasks(
             source = {**source, "binding": bound.to_json()}
             common = {**common, **source}
         more = [Binding.of(item["shapes"], values).to_json() for item in combined[1:]]
-        reference = _reference({**source, "more": more}, not_compiled, stage)
-        imported = stage(
-            "importing the model into TVM",
-            _IMPORT_CHILD,
-            "import_network",
-            {
-                **common,
-                "hybrid": hybrid,
-                "not_compiled": not_compiled,
-                "extract": extract and not combined,
-            },
+        reference, imported = _both(
+            partial(_reference, {**source, "more": more}, not_compiled, stage),
+            partial(
+                _stage,
+                "importing the model into TVM",
+                _IMPORT_CHILD,
+                "import_network",
+                {
+                    **common,
+                    "hybrid": hybrid,
+                    "not_compiled": not_compiled,
+                    "extract": extract and not combined,
+                },
+                limits=limits,
+            ),
+            cancellation,
+            at_once=path.stat().st_size <= _AT_ONCE_BYTES and len(os.sched_getaffinity(0)) > 1,
         )
     except InvalidModelError as error:
         raise (
@@ -190,6 +200,25 @@ def import_with_tasks(
         parts=tuple(RuntimePart.from_json(part) for part in imported["parts"]),
     )
     return model, tuple(TuningTask.from_json(task) for task in imported["tasks"])
+
+
+def _both(
+    first: Callable[[], Any], second: Callable[..., Any], cancellation: Cancellation | None, *, at_once: bool
+) -> tuple[Any, Any]:
+    """Return what two stages give. If both begin at once, an error of the first one ends the second, and is raised whatever that does."""
+    if not at_once:
+        return first(), second(cancellation=cancellation)
+    ended = Cancellation()
+    with (
+        ThreadPoolExecutor(1, "tunefarm-import") as executor,
+        (cancellation or Cancellation()).attach(ended),
+    ):
+        begun = executor.submit(contextvars.copy_context().run, partial(second, cancellation=ended))
+        try:
+            return first(), begun.result()
+        except BaseException:
+            ended.cancel()
+            raise
 
 
 def _binding(

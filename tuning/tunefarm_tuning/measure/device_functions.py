@@ -17,7 +17,7 @@ from tunefarm_tuning.artifact.onednn_library import ONEDNN, load_onednn
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.measure.gpu.baseline import GpuBaseline, not_installed
 from tunefarm_tuning.measure.machine_watch import machine_state, reference_loop_sec
-from tunefarm_tuning.process import Access, ChildLimits, ChildProcess
+from tunefarm_tuning.process import Access, ChildLimits, ChildProcess, EarlyChild
 from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.workload.binding import Binding
 
@@ -54,13 +54,20 @@ def time_other(request: str) -> str:
     return json.dumps({"missing": timed} if isinstance(timed, str) else {"latency": timed.to_json()})
 
 
+def early_artifact_child() -> EarlyChild:
+    """Start a child for `artifact_child`, which loads meanwhile what it needs: TVM takes it most of a second."""
+    return EarlyChild(_ARTIFACT_CHILD, "tvm")
+
+
 @contextmanager
-def artifact_child(reads: Iterable[Path], limits: ChildLimits) -> Iterator[ChildProcess]:
+def artifact_child(
+    reads: Iterable[Path], limits: ChildLimits, early: EarlyChild | None = None
+) -> Iterator[ChildProcess]:
     """Yield `tvm.children.artifact`, which reads these files and folders, and unpacks in a folder of its own."""
     with closing(ScratchDir()) as scratch:
         access = Access(reads=tuple(reads), writes=(scratch.path,), gpu=True)
         env = {"TMPDIR": str(scratch.path)}
-        with ChildProcess(_ARTIFACT_CHILD, limits=limits, access=access, env=env) as child:
+        with ChildProcess(_ARTIFACT_CHILD, limits=limits, access=access, env=env, early=early) as child:
             yield child
 
 

@@ -25,6 +25,7 @@ from tunefarm_tuning.process.errors import (
 from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.process.running import in_background
 from tunefarm_tuning.process.sandbox import Access
+from tunefarm_tuning.process.warm import EarlyChild
 
 Handler = Callable[[dict[str, Any]], Any]
 Handlers = Mapping[str, Handler]
@@ -32,5 +33,5 @@ Handlers = Mapping[str, Handler]
 
 __all__ = [
     "Access", "ChildClosed", "ChildCrashed", "ChildFailed", "ChildLimits", "ChildOutOfDisk", "ChildOutOfMemory",
-    "ChildProcess", "ChildTimedOut", "Handler", "Handlers", "call_in_child", "in_background",
+    "ChildProcess", "ChildTimedOut", "EarlyChild", "Handler", "Handlers", "call_in_child", "in_background",
 ]  # fmt: skip

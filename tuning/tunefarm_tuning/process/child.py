@@ -27,7 +27,7 @@ from tunefarm_tuning.process.errors import (
 from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.process.running import RunningChild
 from tunefarm_tuning.process.sandbox import Access, SandboxState
-from tunefarm_tuning.process.warm import WARM
+from tunefarm_tuning.process.warm import WARM, EarlyChild
 
 START_TIMEOUT_SEC = 180.0
 """Time for the interpreter and the module's imports (seconds; a minute on a small board); a call's clock starts after."""
@@ -50,6 +50,7 @@ class ChildProcess(Closing):
         module: Module with ``HANDLERS: dict[str, Callable[[dict], Any]]``, imported in the child alone.
         access: What it may touch (see `sandbox`); None for a child that reads nothing of a stranger's: it has no sandbox.
         env: Added to the environment (which the child gets without its secrets).
+        early: Where the first child comes from, if it waits there; whoever made it closes it.
     """
 
     def __init__(
@@ -59,8 +60,10 @@ class ChildProcess(Closing):
         limits: ChildLimits = ChildLimits(),  # noqa: B008  (frozen)
         access: Access | None = Access(),  # noqa: B008  (frozen)
         env: Mapping[str, str] | None = None,
+        early: EarlyChild | None = None,
     ) -> None:
         self._module = module
+        self._early = early
         self._limits = limits
         self._access = access
         self._write_limits = WriteLimits(total_bytes=write_limit())
@@ -233,7 +236,8 @@ class ChildProcess(Closing):
         return running
 
     def _start(self) -> RunningChild:
-        running = WARM.take(self._module) or RunningChild(env=self._env)
+        early = None if self._early is None else self._early.take()
+        running = early or WARM.take(self._module) or RunningChild(env=self._env)
         try:
             running.give_order(self._module, limits=self._limits, access=self._access, env=self._env)
         except BaseException:

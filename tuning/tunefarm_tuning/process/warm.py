@@ -7,10 +7,12 @@ before its order, with which it gets its limits and its sandbox as any other chi
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from types import MappingProxyType
 
+from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.process.running import RunningChild, is_background
 
 _COMPILE = "tunefarm_tuning.tvm.children.compile"
@@ -61,6 +63,36 @@ class WarmChildren:
             _end(self._waiting.pop())
         while len(self._waiting) < self._count:
             self._waiting.append(RunningChild(*_EARLY, env=_ENVIRONMENT))
+
+
+class EarlyChild(Closing):
+    """A child that starts now and gets its order later: for a caller that knows beforehand which child it will call.
+
+    Of the other two kinds of children it differs in nothing. In the background, and on a single core, there is none: it would take time
+    from what the caller does meanwhile. Concurrency: `close` from any thread.
+
+    Args:
+        modules: The modules that it imports meanwhile.
+    """
+
+    def __init__(self, *modules: str) -> None:
+        self._lock = threading.Lock()
+        alone = is_background() or len(os.sched_getaffinity(0)) < 2
+        self._running = None if alone else RunningChild(*modules, env={})
+
+    def take(self) -> RunningChild | None:
+        """Return the child, once; None if there is none, or it has ended."""
+        with self._lock:
+            running, self._running = self._running, None
+        if running is not None and running.ended:
+            _end(running)
+            return None
+        return running
+
+    def close(self) -> None:
+        """End the child, unless it was taken."""
+        if (running := self.take()) is not None:
+            _end(running)
 
 
 def _end(running: RunningChild) -> None:

@@ -17,6 +17,7 @@ from tunefarm_tuning.compiler.session import CompileLimits, CompileSession, Kern
 from tunefarm_tuning.core.errors import DeviceLostError
 from tunefarm_tuning.core.spans import recording
 from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
+from tunefarm_tuning.measure.kernel_timing import CALLS_ALONE
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.records.coverage import MissReason
 from tunefarm_tuning.records.findings import Findings
@@ -214,6 +215,29 @@ def test_a_kernel_without_a_record_is_timed_as_it_is(bench: Bench) -> None:
     odd = replace(kernel, task=replace(task, args=task.args[:1]))  # it does not run on so few
     assert check.time_untuned(odd, timeout_sec=60.0) == odd
     assert list(bench.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_an_untuned_kernel_is_timed_in_one_call_of_the_device(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, is_old: bool
+) -> None:
+    """Only a device of a release before, which knows of one timing a call, is asked again."""
+    check = KernelValidator(bench.compiler, bench.device, bench.folder, seed=0, limits=LIMITS)
+    kernel = CheckedKernel(
+        task=bench.tasks[0], record=None, miss=missed(bench.tasks[0], MissReason.NO_RECORD)
+    )
+    asked: list[str] = []
+    call = bench.device.call
+
+    def counted(method: str, params: Mapping[str, Any], *, timeout_sec: float) -> dict[str, Any]:
+        asked.append(method)
+        reply = call(method, params, timeout_sec=timeout_sec)
+        return {"call_sec": reply["call_sec"]} if is_old else reply
+
+    monkeypatch.setattr(bench.device, "call", counted)
+    timed = check.time_untuned(kernel, timeout_sec=60.0)
+    assert len(timed.evidence["untuned_sec"]) == CALLS_ALONE
+    assert asked == ["run_untuned"] * (CALLS_ALONE if is_old else 1)
 
 
 def test_a_wrong_answer_is_noticed(bench: Bench, tmp_path: Path) -> None:

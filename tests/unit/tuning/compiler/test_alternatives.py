@@ -5,11 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from tunefarm_tuning.compiler.alternatives import Candidate, find_candidates, records_of
-from tunefarm_tuning.compiler.kernel_validation import CheckedKernel, KernelValidator, missed
-from tunefarm_tuning.compiler.session import AlternativeInfo, KernelInfo
+from tunefarm_tuning.compiler.alternatives import Candidate, find_candidates, kernels_to_time, records_of
+from tunefarm_tuning.compiler.kernel_validation import (
+    CheckedKernel,
+    KernelValidator,
+    fixed_facts,
+    kernel_facts,
+    missed,
+)
+from tunefarm_tuning.compiler.session import AlternativeInfo, CompileLimits, KernelInfo
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.records.coverage import MissReason
+from tunefarm_tuning.records.findings import Findings, ScopedFindings
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.space.config import Config
 
@@ -123,3 +130,23 @@ def test_what_does_not_run_is_not_offered() -> None:
 def test_what_takes_longer_is_told_and_its_other_kernels_are_not_timed() -> None:
     (offered,), _ = find(Bench({"a": 2e-3, "a-winograd-4": 3e-3}), alternative("a"))
     assert (offered.fixed_sec, offered.expected_gain_sec) == ({}, 2e-3 - 3e-3)
+
+
+def test_kernels_that_an_earlier_compile_timed_are_not_built_ahead() -> None:
+    info, direct, limits = alternative("conv"), task("conv"), CompileLimits()
+    findings = Findings()
+
+    def left(seed: int = 0) -> list[str]:
+        kernels = kernels_to_time(info, direct, findings_now(), seed=seed, limits=limits)
+        return [kernel.name for kernel in kernels]
+
+    def findings_now() -> ScopedFindings:
+        return Findings(findings.noted.get).within()
+
+    assert left() == ["conv", "conv-winograd-4", "conv-input"]
+    facts = kernel_facts(info.tuned, None, seed=0, limits=limits)
+    findings.within().note("untuned", facts, {"calls_sec": [1.0]})
+    assert left() == ["conv", "conv-input"]
+    findings.within().note("fixed", fixed_facts(info.fixed[0], "conv/winograd-4/0", 3), {"call_sec": 1.0})
+    assert left() == ["conv"]
+    assert left(seed=1) == ["conv", "conv-winograd-4"]

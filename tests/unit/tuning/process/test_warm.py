@@ -14,11 +14,12 @@ from waiting import wait_gone, wait_until
 
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.process import Access, ChildLimits, ChildProcess, in_background
-from tunefarm_tuning.process.warm import WARM
+from tunefarm_tuning.process.warm import WARM, EarlyChild
 
 pytest.importorskip("tvm")
 IMPORT = "tunefarm_tuning.tvm.children.import_network"
 COMPILE = "tunefarm_tuning.tvm.children.compile"
+ARTIFACT = "tunefarm_tuning.tvm.children.artifact"
 LONG_SEC = 120.0
 
 
@@ -101,7 +102,7 @@ def test_an_order_that_cannot_be_given_ends_the_child(waiting: int, monkeypatch:
 def test_it_ends_with_a_parent_that_is_killed() -> None:
     script = """
 import threading
-from tunefarm_tuning.process.warm import WARM
+from tunefarm_tuning.process.warm import WARM, EarlyChild
 WARM.keep(2)
 print(*(running.pid for running in WARM._waiting), flush=True)
 threading.Event().wait()
@@ -113,3 +114,32 @@ threading.Event().wait()
     parent.communicate()
     assert len(pids) == 2
     wait_gone(pids, "both")
+
+
+def test_an_early_child_serves_the_call_that_it_was_started_for() -> None:
+    with EarlyChild(ARTIFACT, "tvm") as early, ChildProcess(ARTIFACT, early=early) as child:
+        running = early._running
+        assert running is not None
+        child.start()
+        assert child.pid == running.pid
+        first, sandbox = running.pid, child.sandbox
+        child.kill()
+        child.start()
+        assert child.pid != first, "the next one starts as always"
+        assert child.sandbox == sandbox
+
+
+def test_an_early_child_that_nobody_takes_ends() -> None:
+    early = EarlyChild("tvm")
+    assert early._running is not None
+    pid = early._running.pid
+    early.close()
+    wait_gone([pid], "the child")
+    with early, ChildProcess(ARTIFACT, early=early) as child:
+        child.start()
+        assert child.pid != pid
+
+
+def test_in_the_background_no_child_is_early() -> None:
+    with in_background():
+        assert EarlyChild("tvm")._running is None

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from tunefarm_tuning.artifact.onednn_library import ONEDNN
-from tunefarm_tuning.compiler.alternatives import largest_first
+from tunefarm_tuning.compiler.alternatives import kernels_to_time, largest_first
 from tunefarm_tuning.compiler.kernel_validation import kernel_facts
 from tunefarm_tuning.compiler.model_comparison import tolerance_of
 from tunefarm_tuning.compiler.phases.untuned import UntunedModel, build_untuned
@@ -19,7 +20,7 @@ from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.compiler.session import CompileSession, KernelInfo, LoadedInfo
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.measure.device import device_kind, wanted_threads
-from tunefarm_tuning.measure.device_run import DeviceRun
+from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.process.model_child import compiling
 from tunefarm_tuning.records.record import TuningRecord
@@ -34,6 +35,8 @@ _NO_BFLOAT16 = (
     "network in float32, each result rounded to bfloat16; latency.onnxruntime is of the same network in float32, unrounded"
 )
 
+
+_LOADED_EARLY_BYTES = 256 << 20
 
 Child = TypeVar("Child", CompileSession, DeviceRun)
 
@@ -136,6 +139,7 @@ def load(
             warnings |= dict.fromkeys(library_warnings)
         with compiling("compiling the model"):
             untuned = building.result()
+            _load_on_device(request, runner, untuned.library)
             ahead.result()
         runner.use_parts(info.parts, [part.to_json() for part in sets[0].parts])
         tolerance = tolerance_of(request.precision, info.storage)
@@ -151,6 +155,17 @@ def load(
         threads=threads,
         warnings=(*warnings, *info.warnings),
     )
+
+
+def _load_on_device(request: CompileRequest, runner: DeviceRun, library: Path) -> None:
+    """Load the network on the device, which it is timed on later, while kernels are compiled; one that fails, fails again there.
+
+    Large ones would take memory from the compiler; those with parts cannot be loaded without these.
+    """
+    if request.model.parts or library.stat().st_size > _LOADED_EARLY_BYTES:
+        return
+    with suppress(RunFailed):
+        runner.call("load_model", {"path": str(library)}, timeout_sec=request.limits.model_sec)
 
 
 def _build_ahead(request: CompileRequest, compiler: CompileSession, loading: Future[LoadedInfo]) -> None:
@@ -171,7 +186,13 @@ def _build_ahead(request: CompileRequest, compiler: CompileSession, loading: Fut
         direct = {task.workload_key: task for task in info.tasks}
         for number in largest_first(info.alternatives):
             alternative = info.alternatives[number]
-            timed = (direct[alternative.workload_key], alternative.tuned, *alternative.fixed)
+            timed = kernels_to_time(
+                alternative,
+                direct[alternative.workload_key],
+                request.findings,
+                seed=request.seed,
+                limits=request.limits,
+            )
             kernels |= {kernel.name: (kernel.name, None) for kernel in timed}
     if kernels:
         compiler.build_ahead(list(kernels.values()))

@@ -32,6 +32,7 @@ from tunefarm_tuning.compiler.runtime_parts import parts_report, random_warning,
 from tunefarm_tuning.compiler.session import EntryInfo
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.gpu.baseline import ONNXRUNTIME, TORCH_COMPILE
+from tunefarm_tuning.process import EarlyChild
 from tunefarm_tuning.records.coverage import Coverage
 from tunefarm_tuning.workload.model import Model, entry_name
 
@@ -61,8 +62,9 @@ def write_artifact(
     timed: TimedModel,
     proved: Mapping[str, ProvedBatches],
     others: OtherShapes,
+    early: EarlyChild | None = None,
 ) -> Artifact:
-    """Write manifest, report, records and library to one file, once that file's outputs are right."""
+    """Write manifest, report, records and library to one file, once that file's outputs are right; `early` may check them."""
     direct, storage = checked_kernels.direct, loaded.info.storage
     alternatives = built.alternatives
     if timed.fallback is not None:
@@ -129,7 +131,7 @@ def write_artifact(
         # Check the file as its user runs it: by its own loader, in a new process.
         runner = None if request.here else loaded.runner
         sets = timed.comparison.right_sets if timed.comparison.excused else loaded.sets
-        check = artifact_check(sets, request.limits, request.cancellation, runner)
+        check = artifact_check(sets, request.limits, request.cancellation, runner, early)
     complete = pack(
         output,
         library=others.library,

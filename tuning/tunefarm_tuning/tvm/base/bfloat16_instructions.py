@@ -14,7 +14,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from tunefarm_tuning.tvm.base.tir import walk, with_llvm_code
+from tunefarm_tuning.tvm.base.tir import nodes_of, with_llvm_code
 
 _INTRINSICS = {
     16: ("llvm.x86.avx512bf16.dpbf16ps.512", "<16 x float>", "<32 x bfloat>"),
@@ -170,7 +170,7 @@ define linkonce_odr hidden <{lanes} x i16> @{_ROUND}{lanes}(<{lanes} x float> %v
 
 def link_code(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a lowered kernel with the code of the instructions that it calls, if it calls some."""
-    called = {str(node.value) for node in walk(func.body) if isinstance(node, tvm.ir.StringImm)}
+    called = {str(node.value) for node in nodes_of(func.body, tvm.ir.StringImm)}
     codes: dict[str, Callable[[], str]] = {
         **{_name(lanes): partial(_code, lanes) for lanes in _INTRINSICS},
         _MATRIX: _matrix_code,

@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.sym import Analyzer
 
-from tunefarm_tuning.tvm.base.tir import is_number, loop_with, substitute, uses, walk, with_llvm_code
+from tunefarm_tuning.tvm.base.tir import is_number, loop_with, nodes_of, substitute, uses, with_llvm_code
 
 _OPAQUE = "tunefarm_opaque_"
 _TYPES = {"int32": "i32", "int64": "i64"}
@@ -24,13 +24,13 @@ _KINDS = (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL)
 
 def without_remainder_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a lowered kernel without scalar loops over whose variable an address has a remainder."""
-    if not any(isinstance(node, _REMAINDERS) for node in walk(func.body)):
+    if not nodes_of(func.body, _REMAINDERS):
         return func
     body = tvm_ffi.structural_map(func.body, (tirx.For, _without_remainder))
     if body.same_as(func.body):
         return func
     func = func.with_body(body)
-    called = {str(node.value) for node in walk(body) if isinstance(node, tvm.ir.StringImm)}
+    called = {str(node.value) for node in nodes_of(body, tvm.ir.StringImm)}
     for dtype, kind in _TYPES.items():
         if _OPAQUE + dtype in called:
             func = with_llvm_code(func, _opaque_code(_OPAQUE + dtype, kind))
@@ -48,7 +48,7 @@ define linkonce_odr hidden {kind} @{name}({kind} %value) alwaysinline nounwind w
 
 def _without_remainder(loop: Any) -> Any:
     # LLVM leaves loops with vectors as they are.
-    if loop.kind not in _KINDS or any(isinstance(node, tirx.Ramp) for node in walk(loop.body)):
+    if loop.kind not in _KINDS or nodes_of(loop.body, tirx.Ramp):
         return loop
     remainders = _remainders(loop.body, loop.loop_var)
     if not remainders:
@@ -68,11 +68,9 @@ def _remainders(body: Any, variable: Any) -> list[Any]:
     """Return the remainders that depend on a variable, in the addresses of loads and stores."""
     remainders = [
         node
-        for access in walk(body)
-        if isinstance(access, tvm.ir.TensorLoad | tirx.BufferStore)
+        for access in nodes_of(body, (tvm.ir.TensorLoad, tirx.BufferStore))
         for index in access.indices
-        for node in walk(index)
-        if isinstance(node, _REMAINDERS)
+        for node in nodes_of(index, _REMAINDERS)
     ]
     depending = _depending(body, variable) if remainders else []
     return [node for node in remainders if uses(node.a, depending)]
@@ -81,7 +79,7 @@ def _remainders(body: Any, variable: Any) -> list[Any]:
 def _depending(body: Any, variable: Any) -> list[Any]:
     """Return a variable, and those that are bound to values that depend on it."""
     depending = [variable]
-    bindings = [node for node in walk(body) if isinstance(node, tirx.Bind)]
+    bindings = nodes_of(body, tirx.Bind)
     for _ in bindings:
         more = [
             bind.var for bind in bindings if not uses(bind.var, depending) and uses(bind.value, depending)

@@ -22,18 +22,44 @@ def walk(root: tvm_ffi.Object, *, leaving_out: Collection[str] = ()) -> Iterator
     stack = [root]  # expressions nest deeper than Python's recursion allows
     while stack:
         value = stack.pop()
-        if value.__chandle__() in yielded:
+        if (handle := value.__chandle__()) in yielded:
             continue
-        yielded[value.__chandle__()] = value
+        yielded[handle] = value
         yield value
-        stack.extend(
-            part for name, part in reversed(parts(value)) if name not in leaving_out and is_node(part)
-        )
+        stack.extend(_nodes_in(value, leaving_out))
+
+
+def _nodes_in(value: tvm_ffi.Object, leaving_out: Collection[str]) -> list[tvm_ffi.Object]:
+    """Return an object's parts that are nodes, the last one first."""
+    # `isinstance` takes long to deny one of TVM's types: what depends on the type alone is kept.
+    return [
+        part
+        for name, part in reversed(parts(value))
+        if name not in leaving_out and _is_node_type(_type_of(part))
+    ]
+
+
+def nodes_of(root: tvm_ffi.Object, kinds: Any) -> list[Any]:
+    """Return the objects of a type, or of several, among the values, statements and types of a kernel.
+
+    TVM looks for them, many times as fast as `walk`. Texts of messages are left out, and an object is there as often as it occurs.
+    """
+    nodes: list[Any] = []
+    tvm_ffi.structural_walk(root, (kinds, nodes.append))
+    return nodes
 
 
 def is_node(value: Any) -> bool:
     """Return whether a value has parts. Numbers, strings, tensors and None have none."""
-    return isinstance(value, tvm_ffi.Object) and not isinstance(value, tvm.runtime.Tensor)
+    return _is_node_type(_type_of(value))
+
+
+_type_of: Callable[[Any], Any] = type
+
+
+@cache
+def _is_node_type(kind: Any) -> bool:
+    return issubclass(kind, tvm_ffi.Object) and not issubclass(kind, tvm.runtime.Tensor)
 
 
 def is_number(value: Any, number: int) -> bool:
@@ -43,15 +69,22 @@ def is_number(value: Any, number: int) -> bool:
 
 def parts(value: tvm_ffi.Object) -> list[tuple[str, Any]]:
     """Return an object's fields, or a container's items, with their labels, in a fixed order."""
-    if isinstance(value, tvm_ffi.Array):
-        return [("", item) for item in value]
-    if isinstance(value, tvm_ffi.Map):
-        # In TIR the keys of every map are strings; their order in TVM has no meaning.
-        return [(key, value[key]) for key in sorted(value)]
-    if isinstance(value, tvm.ir.Op):
-        return [("name", value.name)]  # the other fields are documentation
     kind: Any = type(value)
-    return [(name, getter(value)) for name, getter in _fields(kind)]
+    return _parts_of(kind)(value)
+
+
+@cache
+def _parts_of(kind: Any) -> Callable[[Any], list[tuple[str, Any]]]:
+    """Return what gives the parts of a type's objects."""
+    if issubclass(kind, tvm_ffi.Array):
+        return lambda array: [("", item) for item in array]
+    if issubclass(kind, tvm_ffi.Map):
+        # In TIR the keys of every map are strings; their order in TVM has no meaning.
+        return lambda items: [(key, items[key]) for key in sorted(items)]
+    if issubclass(kind, tvm.ir.Op):
+        return lambda op: [("name", op.name)]  # the other fields are documentation
+    fields = _fields(kind)
+    return lambda value: [(name, getter(value)) for name, getter in fields]
 
 
 def type_key(value: tvm_ffi.Object) -> str:
@@ -59,7 +92,6 @@ def type_key(value: tvm_ffi.Object) -> str:
     return str(type(value).__tvm_ffi_type_info__.type_key)
 
 
-@cache
 def _fields(kind: Any) -> tuple[tuple[str, Any], ...]:
     """Return the names and getters of a type's fields, its bases' included; source locations left out."""
     fields = []

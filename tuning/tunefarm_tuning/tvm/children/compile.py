@@ -42,6 +42,7 @@ from tunefarm_tuning.tvm.codegen.graph_build import (
     build_model,
     compile_ahead,
     packed_default,
+    untried_packed_default,
 )
 from tunefarm_tuning.tvm.codegen.kept_schedules import kept_schedule
 from tunefarm_tuning.tvm.codegen.kernel_objects import KernelObjects
@@ -96,7 +97,7 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
     model = load_entries(params["path"], bindings, target, precision, parts)
     weights = params["weights"]
     kernels = primfunc_workloads(model.module, weights)
-    alternatives = find_alternatives(model.module, target, model.storage.kernels, weights)
+    alternatives = find_alternatives(model.module, target, model.storage.kernels, weights, kernels)
     no_calls = why_no_calls(target) if "dnnl" in params["libraries"] else ""
     if "dnnl" in params["libraries"] and not no_calls:
         alternatives += find_library_alternatives(model.module, target, model.storage.kernels, weights)
@@ -226,7 +227,10 @@ def build_ahead(params: dict[str, Any]) -> None:
     scheduled: dict[bool, list[PackedKernel]] = {True: [], False: []}
     for name, tuned in params["kernels"]:
         try:
-            scheduled[tuned is not None].append(_scheduled_kernel(loaded, name, tuned))
+            kernel = _scheduled_kernel(loaded, name, tuned, plain=True)
+            if tuned is None:  # whether it builds, is seen when it is
+                kernel = untried_packed_default(kernel, loaded.target)
+            scheduled[tuned is not None].append(kernel)
         except Exception as error:  # noqa: BLE001  (`build_kernel` says what is wrong with it)
             raise_if_out_of_memory(error)
     for is_tuned, kernels in scheduled.items():

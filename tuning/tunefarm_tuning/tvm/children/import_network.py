@@ -30,7 +30,7 @@ from tunefarm_tuning.tvm.base.resources import with_deep_stack
 from tunefarm_tuning.tvm.base.tir import walk
 from tunefarm_tuning.tvm.frontend.survey import survey_model
 from tunefarm_tuning.tvm.tasks.alternatives import alternative_tasks, find_alternatives
-from tunefarm_tuning.tvm.tasks.extract import tuning_tasks
+from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads, tasks_of
 from tunefarm_tuning.tvm.transform.load_entries import LoadedEntries, load_entries
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
 from tunefarm_tuning.workload.binding import Binding
@@ -150,10 +150,11 @@ def extract(params: dict[str, Any]) -> list[dict[str, Any]]:
 def _tasks(
     loaded: LoadedModel | LoadedEntries, target: Target, weights: list[int], *, alternatives: bool
 ) -> list[dict[str, Any]]:
-    tasks = tuning_tasks(loaded.module, target, weights)
+    kernels = primfunc_workloads(loaded.module, weights)
+    tasks = tasks_of(kernels, target)
     if alternatives:
         keys = {task.workload.key for task in tasks}
-        others = find_alternatives(loaded.module, target, loaded.storage.kernels, weights)
+        others = find_alternatives(loaded.module, target, loaded.storage.kernels, weights, kernels)
         tasks += alternative_tasks(others, target, besides=keys)
     return [task.to_json() for task in tasks]
 

@@ -217,6 +217,15 @@ def packed_default(
 
     It is returned unchanged if the target is no CPU, no weight gets another order, or the result does not build.
     """
+    packed = untried_packed_default(kernel, target)
+    if packed is kernel:
+        return kernel
+    with kernel_objects(objects) as kept:
+        return packed if _builds(packed.func, target, kept) else kernel
+
+
+def untried_packed_default(kernel: PackedKernel, target: Target) -> PackedKernel:
+    """Return what `packed_default` does, whether or not it builds."""
     if (
         pipeline_name(target) != "cpu"
         or not packable_weights(kernel.func)
@@ -227,8 +236,7 @@ def packed_default(
         packed = packed_default_schedule(kernel.func, target)
     except NoDefaultSchedule:
         return kernel
-    with kernel_objects(objects) as kept:
-        return packed if packed.packings and _builds(packed.func, target, kept) else kernel
+    return packed if packed.packings else kernel
 
 
 def _build_scheduled(

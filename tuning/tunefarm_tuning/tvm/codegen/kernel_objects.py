@@ -15,7 +15,7 @@ import secrets
 import signal
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +41,7 @@ _CODEGEN_IGNORES = frozenset({"global_symbol", "op_pattern", IS_SCHEDULED, CALLS
 _DIGEST_BYTES = 32
 _MOST_COPIES = 8
 _COPIES_SEC, _WAIT_SEC = 300.0, 0.005
+_NUMBER_BYTES = 4
 _FFI_PREFIX = "__tvm_ffi_"
 
 
@@ -87,36 +88,44 @@ class KernelObjects:
     def compile_all(self, kernels: Iterable[tirx.PrimFunc], target: Target, *, checked: bool = True) -> None:
         """Compile the kernels whose objects are not there, on all cores.
 
-        Each core has a copy of this process. What fails there, or kills it, fails again, in this process, when its object is asked for. A
-        copy that hangs is ended after five minutes.
+        Each core has a copy of this process, which takes one kernel after the other. What fails there, or kills it, fails again, in
+        this process, when its object is asked for. A copy that hangs is ended after five minutes.
         """
         missing = {
             path: func for func in kernels if not _is_whole(path := self._path(func, target, checked=checked))
         }
-        cores = min(len(os.sched_getaffinity(0)), _MOST_COPIES)
+        cores = min(len(os.sched_getaffinity(0)), _MOST_COPIES, len(missing))
         if len(missing) < 2 or cores < 2:
             return
-        with span(f"LLVM: {len(missing)} kernels on {cores} cores", SpanKind.LLVM):
+        with (
+            span(f"LLVM: {len(missing)} kernels on {cores} cores", SpanKind.LLVM),
+            _numbers(len(missing)) as next_number,
+        ):
             copies = []
-            for share in [list(missing.values())[number::cores] for number in range(cores)]:
+            for _ in range(cores):
                 try:
                     process = os.fork()
                 except OSError:  # too little memory, or too many processes
                     break
                 if process == 0:
-                    self._compile_in_copy(share, target, checked=checked)
+                    self._compile_in_copy(list(missing.values()), next_number, target, checked=checked)
                 copies.append(process)
             _wait_for(copies, time.monotonic() + _COPIES_SEC)
 
     def _compile_in_copy(
-        self, kernels: Sequence[tirx.PrimFunc], target: Target, *, checked: bool
+        self,
+        kernels: Sequence[tirx.PrimFunc],
+        next_number: Callable[[], int | None],
+        target: Target,
+        *,
+        checked: bool,
     ) -> NoReturn:
         """Compile kernels in a copy of the process, and end it without the clean-up that is the original's."""
         gc.disable()  # the original's garbage may wait for threads that a copy does not have
         try:
-            for func in kernels:
+            while (number := next_number()) is not None:
                 with suppress(Exception):
-                    self.object_of(func, target, checked=checked)
+                    self.object_of(kernels[number], target, checked=checked)
         finally:
             os._exit(0)
 
@@ -155,6 +164,31 @@ class KernelObjects:
                 link(files, output, target)
 
 
+@contextmanager
+def _numbers(count: int) -> Iterator[Callable[[], int | None]]:
+    """Give what returns the next of the numbers below `count`, in whichever copy of this process it is called; None at the end.
+
+    So a copy whose kernels take little time compiles more of them. Numbers that do not fit into a pipe are left out.
+    """
+    reads, writes = os.pipe()
+    try:
+        os.set_blocking(writes, False)
+        with suppress(BlockingIOError):
+            for number in range(count):
+                os.write(writes, number.to_bytes(_NUMBER_BYTES, "little"))
+    finally:
+        os.close(writes)
+
+    def next_number() -> int | None:
+        data = os.read(reads, _NUMBER_BYTES)
+        return int.from_bytes(data, "little") if data else None
+
+    try:
+        yield next_number
+    finally:
+        os.close(reads)
+
+
 def _wait_for(copies: list[int], until: float) -> None:
     """Wait for copies of the process; end those that are not done in time: a copy has what locks other threads held."""
     while copies:
@@ -188,10 +222,11 @@ def kernel_objects(objects: KernelObjects | None = None) -> Iterator[KernelObjec
 
 
 def _for_codegen(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    for name in _CODEGEN_IGNORES:
-        if name in func.attrs:
-            func = func.without_attr(name)
-    return func
+    """Return a kernel with the attributes that matter for its code, in one order whatever was done to it before."""
+    attributes = dict(func.attrs.items())
+    for name in attributes:
+        func = func.without_attr(name)
+    return func.with_attr({name: attributes[name] for name in sorted(attributes.keys() - _CODEGEN_IGNORES)})
 
 
 def _symbol(func: tirx.PrimFunc, target: Target, *, checked: bool) -> str:

@@ -102,6 +102,8 @@ BODY_REWRITES: tuple[BodyRewrite, ...] = (
 _MAX_SCHEDULED = 2048
 _scheduled: dict[tuple[Any, Target], tvm.tirx.PrimFunc | str] = {}
 """Kernels as rules scheduled them, or why none did."""
+_NAMING = ("global_symbol", "op_pattern")
+"""Attributes that say what a kernel is in its network; no rule reads them."""
 
 
 class NoDefaultSchedule(Exception):  # noqa: N818  (an outcome)
@@ -190,10 +192,13 @@ def _by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimFunc:
     Raises:
         NoDefaultSchedule: If no rule fits.
     """
-    key = (tvm_ffi.StructuralKey(func), target)
+    plain = func
+    for name in _NAMING:
+        plain = plain.without_attr(name) if name in plain.attrs else plain
+    key = (tvm_ffi.StructuralKey(plain), target)
     if key not in _scheduled:
         try:
-            _scheduled[key] = _schedule_by_rule(func, target)
+            _scheduled[key] = _schedule_by_rule(plain, target)
         except NoDefaultSchedule as error:
             _scheduled[key] = str(error)
         while len(_scheduled) > _MAX_SCHEDULED:
@@ -201,7 +206,7 @@ def _by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimFunc:
     scheduled = _scheduled[key]
     if isinstance(scheduled, str):
         raise NoDefaultSchedule(scheduled)
-    return scheduled
+    return scheduled.with_attr({name: func.attrs[name] for name in _NAMING if name in func.attrs})
 
 
 def _schedule_by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimFunc:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tunefarm_tuning.core.errors import InvariantError
 from tunefarm_tuning.core.spans import SpanKind, span
-from tunefarm_tuning.measure.kernel_timing import time_tuned_and_untuned
+from tunefarm_tuning.measure.kernel_timing import LONG_SEC, time_tuned_and_untuned
 from tunefarm_tuning.reference.comparison import compare_outputs
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.tvm.device.session import DeviceSession, local_session
@@ -48,20 +48,22 @@ class KernelCheck:
     def run_untuned(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Run the kernel that others are compared with.
 
-        ``path``, ``args`` (specs), ``seed``, ``kind`` (of inputs) -> ``call_sec``.
+        ``path``, ``args`` (specs), ``seed``, ``kind`` (of inputs), ``calls`` (how many are timed; by default one) -> ``call_sec``, of the
+        first; ``calls_sec``, of each: one alone if it takes long.
         """
         self._untuned_path, self._untuned = "", None
         specs = [TensorSpec.from_json(spec) for spec in params["args"]]
         inputs = random_inputs(specs, seed=params["seed"], kind=InputKind(params["kind"]))
         library = self._session.load(params["path"])
         packed = self._pack(library, inputs)
-        after, self._untuned_sec = self._run(library, packed)
+        after, calls_sec = self._run(library, packed, params.get("calls", 1))
+        self._untuned_sec = calls_sec[0]
         self._expected = [
             output if is_ is was else was for is_, was, output in zip(packed, inputs, after, strict=True)
         ]
         self._inputs, self._packed = inputs, packed
         self._untuned_path, self._untuned = params["path"], library
-        return {"call_sec": self._untuned_sec}
+        return {"call_sec": self._untuned_sec, "calls_sec": calls_sec}
 
     def compare_kernel(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Compare a kernel with the one that was just run.
@@ -79,7 +81,7 @@ class KernelCheck:
         untuned = self._untuned
         tuned = self._session.load(params["path"])
         packed = self._pack(tuned, self._inputs)
-        after, tuned_sec = self._run(tuned, packed)
+        after, (tuned_sec,) = self._run(tuned, packed, 1)
         # Packed inputs have to be unchanged.
         expected = [
             is_ if is_ is not was else wanted
@@ -119,11 +121,16 @@ class KernelCheck:
         return packed
 
     @span("run a kernel", SpanKind.RUN)
-    def _run(self, library: Any, arrays: Sequence[NDArray[Any]]) -> tuple[list[NDArray[Any]], float]:
-        """Return the arguments after two calls, and the seconds of the second."""
+    def _run(
+        self, library: Any, arrays: Sequence[NDArray[Any]], calls: int
+    ) -> tuple[list[NDArray[Any]], list[float]]:
+        """Return the arguments after two calls, and the seconds of the second; those of further calls, unless one takes long."""
         args = self._session.to_device(arrays, self._kind)
-        seconds = self._call_sec(library, args, 1)
-        return [tensor.numpy() for tensor in args], seconds
+        seconds = [self._call_sec(library, args, 1)]
+        after = [tensor.numpy() for tensor in args]
+        while len(seconds) < calls and seconds[0] <= LONG_SEC:
+            seconds.append(self._call_sec(library, args, 1))
+        return after, seconds
 
     def _call_sec(self, library: Any, args: Sequence[Any], number: int) -> float:
         timer = library.time_evaluator("main", self._session.device(self._kind), number=number, repeat=1)

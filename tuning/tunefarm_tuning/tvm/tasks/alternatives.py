@@ -115,6 +115,7 @@ def find_alternatives(
     target: Target,
     stored: Mapping[str, StoredKernel] | None = None,
     weights: Sequence[int] = (),
+    kernels: Sequence[Kernel] | None = None,
 ) -> list[Alternative]:
     """Return the alternatives of a prepared module that are worth a trial, in order of first use; none for a GPU.
 
@@ -123,19 +124,19 @@ def find_alternatives(
         target: The target.
         stored: The kernels whose weights are stored in fewer bytes.
         weights: As for `primfunc_workloads`.
+        kernels: What that returned, if it was called before.
     """
     stored = stored or {}
     if pipeline_name(target) != "cpu":
         return []
-    kernels = {
-        kernel.name: kernel for kernel in primfunc_workloads(module, weights) if kernel.not_tunable is None
-    }
-    plain = {name: stored[name].plain if name in stored else module[name] for name in kernels}
+    every = primfunc_workloads(module, weights) if kernels is None else kernels
+    tunable = {kernel.name: kernel for kernel in every if kernel.not_tunable is None}
+    plain = {name: stored[name].plain if name in stored else module[name] for name in tunable}
     convs = {name: match_direct_conv(func) for name, func in plain.items()}
     weights_of = {name: conv.weights for name, conv in convs.items() if conv is not None}
     constant = with_constant_weights(module, weights_of)
     alternatives: list[Alternative] = []
-    for name, kernel in kernels.items():
+    for name, kernel in tunable.items():
         conv = convs[name]
         if conv is None or name not in constant:
             continue

@@ -16,7 +16,7 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.relax_graph import entry_names, static_shape
 from tunefarm_tuning.tvm.base.reshapes import is_reshape
 from tunefarm_tuning.tvm.base.serialization import module_to_text
-from tunefarm_tuning.tvm.base.tir import CPU_ONLY, walk
+from tunefarm_tuning.tvm.base.tir import CPU_ONLY, nodes_of, walk
 from tunefarm_tuning.tvm.kernels.weight_packing import kernel_calls, weights_of
 from tunefarm_tuning.tvm.tasks.workload_key import workload_key
 from tunefarm_tuning.workload.task import TensorSpec, TuningTask, Workload
@@ -83,7 +83,12 @@ def tuning_tasks(mod: tvm.IRModule, target: Target, weights: Sequence[int] = ())
 
     `weights` are as for `primfunc_workloads`.
     """
-    kernels = [kernel for kernel in primfunc_workloads(mod, weights) if kernel.not_tunable is None]
+    return tasks_of(primfunc_workloads(mod, weights), target)
+
+
+def tasks_of(every: Sequence[Kernel], target: Target) -> list[TuningTask]:
+    """Return the tuning tasks among the kernels of a prepared module; equal workloads are one task."""
+    kernels = [kernel for kernel in every if kernel.not_tunable is None]
     calls: dict[str, int] = {}
     for kernel in kernels:
         calls[kernel.workload_key] = calls.get(kernel.workload_key, 0) + kernel.weight
@@ -133,24 +138,23 @@ def rounds_values(func: tirx.PrimFunc) -> bool:
 
 def rounding_of(func: tirx.PrimFunc) -> str:
     """Return a kernel's rounding for `comparison.compare_arrays`; empty if it does not round."""
-    if any(
+    if nodes_of(func.body, tirx.Cast) and any(
         isinstance(node, tirx.Cast) and str(node.ty.dtype) == BFLOAT16
         for node in walk(func.body, leaving_out=_INDEX_FIELDS)
     ):
         return BFLOAT16
-    if any(_adds_up_float16(node) for node in walk(func.body)):
+    if any(_adds_up_float16(block) for block in nodes_of(func.body, SBlock)):
         return BFLOAT16  # a sum of a thousand products in float16 is as far off as a product of bfloat16
     return TIES if rounds_values(func) else ""
 
 
-def _adds_up_float16(node: Any) -> bool:
-    """Return whether a node is a block that adds up in float16."""
+def _adds_up_float16(block: Any) -> bool:
+    """Return whether a block adds up in float16."""
     return (
-        isinstance(node, SBlock)
-        and node.init is not None
-        and isinstance(node.body, tirx.BufferStore)
-        and isinstance(node.body.value, tirx.Add)
-        and str(node.body.value.ty.dtype) == "float16"
+        block.init is not None
+        and isinstance(block.body, tirx.BufferStore)
+        and isinstance(block.body.value, tirx.Add)
+        and str(block.body.value.ty.dtype) == "float16"
     )
 
 

@@ -91,6 +91,36 @@ def test_another_kernel_or_target_has_an_object_of_its_own(objects: KernelObject
     assert len(paths) == 3
 
 
+def test_the_order_of_attributes_makes_no_other_object(objects: KernelObjects) -> None:
+    """A network's kernels and those that are checked alone get their attributes in different orders."""
+    plain = kernel(2.0)
+    for name in list(plain.attrs.keys()):
+        plain = plain.without_attr(name)
+    attributes = {"tirx.noalias": True, "s_tir": True}
+    paths = {
+        objects.object_of(plain.with_attr(dict(order)), HOST)
+        for order in (list(attributes.items()), list(reversed(attributes.items())))
+    }
+    assert len(paths) == 1
+
+
+def test_kernels_of_a_copy_that_dies_are_compiled_by_the_others(
+    objects: KernelObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = KernelObjects.object_of
+    deadly = kernel(1.0)
+
+    def die(self: KernelObjects, func: Any, *arguments: Any, **options: Any) -> Path:
+        if func.same_as(deadly):
+            os._exit(1)
+        return compiled(self, func, *arguments, **options)
+
+    monkeypatch.setattr(KernelObjects, "object_of", die)
+    monkeypatch.setattr(kernel_objects.os, "sched_getaffinity", lambda _: {0, 1})
+    objects.compile_all([deadly, *(kernel(float(factor)) for factor in range(2, 8))], HOST)
+    assert len(list(objects.folder.iterdir())) == 6
+
+
 @pytest.mark.parametrize("damage", [b"", b"no object"])
 def test_a_damaged_object_is_compiled_anew(objects: KernelObjects, tmp_path: Path, damage: bytes) -> None:
     path = objects.object_of(kernel(2.0), HOST)

@@ -81,6 +81,19 @@ def test_nearly_all_kernels_have_a_rule(name: str, tmp_path: Path) -> None:
         assert is_scheduled(kernel), kernel.name
 
 
+def test_a_kernel_of_another_name_is_not_scheduled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network's kernels have their own names; alone, they are all called ``main``."""
+    kernel, *_ = kernels_of(NETS["conv-3x3"], tmp_path, HOST)
+    alone = kernel.module["main"].without_attr("op_pattern").with_attr("global_symbol", "main")
+    scheduled = default_schedule(alone, HOST)
+    monkeypatch.setattr(default_schedule_module, "_schedule_by_rule", None)
+    again = default_schedule(alone.with_attr({"global_symbol": "fused_conv2d", "op_pattern": 4}), HOST)
+    assert again.attrs["global_symbol"] == "fused_conv2d"
+    assert structural_equal(again.body, scheduled.body, map_free_vars=True)
+
+
 @pytest.mark.parametrize(
     "name", ["conv-3x3", "conv-depthwise", "dense-odd", "softmax", "layer-norm", "transpose"]
 )
