@@ -108,17 +108,22 @@ def access_of(region: Any, variables: list[Any], analyzer: Any) -> Access | None
     )
 
 
-def loads_in_order(body: Any, variable: Any) -> bool:
-    """Return whether each load of a body reads the next element, or the same, where a variable is one more.
+def loads_in_order(block: Any) -> bool:
+    """Return whether each load of a block reads the next element, or the same, where its last variable is one more.
 
     Its other indices may be anything else, as those of a gather or of a resizing are.
     """
-    for load in walk(body):
+    variable = block.iter_vars[-1].var
+    analyzer = Analyzer()
+    for each in block.iter_vars:
+        analyzer.bind(each.var, tvm.ir.Range(0, each.dom.extent))
+    for load in walk(block.body):
         if not isinstance(load, tvm.ir.TensorLoad):
             continue
         stride = 0
         scale: int | None = 1
-        for index, extent in zip(reversed(load.indices), reversed(load.source.shape), strict=True):
+        for given, extent in zip(reversed(load.indices), reversed(load.source.shape), strict=True):
+            index = analyzer.simplify(given) if uses(given, [variable]) else given
             if uses(index, [variable]):
                 step = _stride(index, variable)
                 if step is None or scale is None:

@@ -25,7 +25,10 @@ from tunefarm_tuning.tvm.default_schedules.cpu.dot_product import (
     insert_dot_products,
     schedule_dot_product,
 )
-from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import schedule_elementwise
+from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
+    is_transposed_apart,
+    schedule_elementwise,
+)
 from tunefarm_tuning.tvm.default_schedules.cpu.groups import split_channel_groups
 from tunefarm_tuning.tvm.default_schedules.cpu.joined_vectors import insert_joined_vectors
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import (
@@ -232,7 +235,7 @@ def _apply_kernel_rules(func: tvm.tirx.PrimFunc, machine: Machine) -> tvm.tirx.P
     sch = Schedule(
         tvm.IRModule({"main": with_inlined_scalars(func)}), debug_mask=0, error_render_level="none"
     )
-    inline_stages(sch)
+    inline_stages(sch, is_transposed_apart)
     blocks = blocks_of(sch)
     if any(rule(sch, blocks, machine) for rule in KERNEL_RULES):
         return sch.mod["main"]

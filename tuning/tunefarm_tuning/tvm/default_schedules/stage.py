@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
@@ -258,8 +258,13 @@ def _reading_computed(stmt: Any, scalars: Sequence[SBlock]) -> Any:
     )
 
 
-def inline_stages(sch: Any) -> None:
-    """Inline elementwise stages into their consumers, unless that repeats costly work."""
+def inline_stages(sch: Any, stays: Callable[[Any, Stage, Sequence[Any]], bool] | None = None) -> None:
+    """Inline elementwise stages into their consumers, unless that repeats costly work.
+
+    Args:
+        sch: The schedule.
+        stays: Takes the schedule, a stage and the blocks that read it; returns whether it stays a stage.
+    """
     for block in blocks_of(sch):
         stage = stage_of(sch, block)
         if stage is None or not stage.is_injective:
@@ -267,7 +272,10 @@ def inline_stages(sch: Any) -> None:
         consumers = list(sch.get_consumers(block))
         if any(str(sch.get(consumer).name_hint) in KINDS for consumer in consumers):
             continue  # an instruction reads what the stage computes as it is
-        if not consumers or not all(_may_go_into(stage, stage_of(sch, consumer)) for consumer in consumers):
+        into = [stage_of(sch, consumer) for consumer in consumers]
+        if not consumers or not all(_may_go_into(stage, consumer) for consumer in into):
+            continue
+        if stays is not None and stays(sch, stage, consumers):
             continue
         if len(consumers) > 1 and stage.is_costly:
             continue

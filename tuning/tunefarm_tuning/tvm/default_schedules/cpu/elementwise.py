@@ -17,6 +17,7 @@ PARALLEL_POINTS = 1 << 15
 _COSTLY = 8
 """Weight of a costly element, in cheap ones."""
 _TRANSPOSE_ROWS = 16
+_LEAST_TRANSPOSED = 1 << 12
 _MAX_UNROLLED = 64
 _MAX_PIECES = 64
 _UNROLLED_BY_LLVM = 32
@@ -41,6 +42,14 @@ def reads_indices(stage: Stage) -> bool:
     return any(read.dtype in ("int64", "uint64") for read in stage.reads)
 
 
+def is_transposed_apart(sch: Any, stage: Stage, consumers: Sequence[Any]) -> bool:
+    """Return whether a transpose stays a stage, since a concatenation or a padding reads it: those copy vectors if nothing is transposed in them."""
+    last = len(stage.extents) - 1
+    transposes = any(abs(read.strides[last] or 0) > 1 for read in stage.reads)
+    is_worth_it = stage.extents[last] > 1 and stage.points >= _LEAST_TRANSPOSED
+    return transposes and is_worth_it and any(partition_points(sch, block) for block in consumers)
+
+
 def schedule_elementwise(sch: Any, block: Any, machine: Machine) -> bool:
     """Schedule a stage without a reduction; return whether the block is one."""
     stage = stage_of(sch, block)
@@ -57,10 +66,7 @@ def schedule_elementwise(sch: Any, block: Any, machine: Machine) -> bool:
         _transpose(sch, loops, stage, across)
         return True
     points = partition_points(sch, block) if stage.selects else {}
-    node = sch.get(block)
-    in_order = all(read.strides[last] in (0, 1) for read in stage.reads) or loads_in_order(
-        node.body, node.iter_vars[-1].var
-    )
+    in_order = all(read.strides[last] in (0, 1) for read in stage.reads) or loads_in_order(sch.get(block))
     if last in points and in_order and _partition(sch, loops, stage, points[last], lanes):
         return True
     if not in_order and not points and (_repeat(sch, loops, stage, lanes) or _interleave(sch, loops, stage)):

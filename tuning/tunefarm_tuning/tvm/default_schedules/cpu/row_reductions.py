@@ -73,6 +73,8 @@ def schedule_row_chain(sch: Any, blocks: list[Any], machine: Machine) -> bool:
     depth = _shared_depth(known)
     if depth == 0:
         return False
+    if all(stage.is_injective for stage in known) and prod(known[-1].extents[:depth]) == 1:
+        return False  # one row is all of them, and threads could not share it
     parts: list[tuple[Any, int, bool]] = []  # block, lanes, whether it computes partial results
     for block, stage in zip(blocks[:-1], known[:-1], strict=True):
         lanes = lanes_of(stage, machine)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tvm
@@ -104,3 +106,37 @@ def test_a_padding_of_few_channels_has_rows_without_conditions(channels: int) ->
     result = tvm.runtime.empty((1, 24, 32, channels), "float32")
     built(tvm.runtime.tensor(values), result)
     np.testing.assert_array_equal(result.numpy(), np.pad(values, [(0, 0), (2, 2), (1, 1), (0, 0)]))
+
+
+def head(size: int, classes: int, boxes: int) -> tuple[Any, ...]:
+    """Return a detector's head: transposed maps of two sizes as columns, one behind the other, after a sigmoid, below other rows."""
+    maps = [
+        te.placeholder(int64_sizes((1, side, side, classes)), name=f"map{side}") for side in (size, size // 2)
+    ]
+    rows = te.placeholder(int64_sizes((1, boxes, size * size * 5 // 4)), name="rows")
+    columns = [
+        topi.reshape(topi.transpose(x, (0, 3, 1, 2)), (1, classes, int(x.shape[1]) ** 2)) for x in maps
+    ]
+    result = topi.concatenate([rows, topi.sigmoid(topi.concatenate(columns, axis=2))], axis=1)
+    return (*maps, rows, result)
+
+
+def test_a_head_of_transposed_maps_is_copied_in_vectors_by_all_threads() -> None:
+    tensors = head(32, 20, 4)
+    func = default_schedule(te.create_prim_func(list(tensors), index_dtype_override="int64"), HOST)
+    script = func.script()
+    assert script.count('T.sblock("T_reshape') == 2, "transposed apart"
+    assert "range(T.int64(64), T.int64(80))" in script, "the columns of the second map, in vectors of 16"
+    assert "for ax0_ax1_fused in T.parallel(T.int64(24))" in script
+    built = tvm.tirx.build(
+        tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), target=tvm_target(HOST)
+    )
+    rng = np.random.default_rng(0)
+    values = [
+        rng.normal(size=[int(size) for size in tensor.shape]).astype(np.float32) for tensor in tensors[:-1]
+    ]
+    result = tvm.runtime.empty([int(size) for size in tensors[-1].shape], "float32")
+    built(*map(tvm.runtime.tensor, values), result)
+    columns = np.concatenate([x.transpose(0, 3, 1, 2).reshape(1, 20, -1) for x in values[:2]], axis=2)
+    expected = np.concatenate([values[2], 1 / (1 + np.exp(-columns))], axis=1)
+    np.testing.assert_allclose(result.numpy(), expected, rtol=1e-5)
