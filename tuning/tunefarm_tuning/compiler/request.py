@@ -163,6 +163,11 @@ class CompileRequest:
         return is_this_machine(self.device)
 
     @property
+    def times_onnx_runtime(self) -> bool:
+        """Whether ONNX Runtime is timed beside the network, on this machine's CPU."""
+        return self.baseline and self.here and not self.on_gpu
+
+    @property
     def output_names(self) -> list[str]:
         """The names of the model's outputs."""
         return [spec.name for spec in self.model.outputs]

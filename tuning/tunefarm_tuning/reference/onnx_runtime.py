@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.errors import InvalidModelError, TunefarmError
 from tunefarm_tuning.process import Access, ChildClosed, ChildFailed, ChildLimits, ChildProcess
 from tunefarm_tuning.process.model_child import model_error
 from tunefarm_tuning.reference.comparison import BFLOAT16, STEPS
@@ -299,6 +299,18 @@ class Reference:
         path = self._folder / "network.onnx"
         written: bool = self._call("write_network", {**self._common(), "to": str(path)})
         return path if written else None
+
+    def prepare_timed(self, inputs: Path) -> None:
+        """Load the model with ONNX Runtime's best settings, if the child runs; where that fails, `open_timed` says why."""
+        if not self._child.alive:
+            return
+        self._allow(inputs)
+        try:
+            self._call("prepare_timed", {**self._common(), "feeds": str(inputs)})
+        except ChildClosed:
+            raise
+        except TunefarmError:
+            return
 
     def open_timed(self, inputs: Path) -> float:
         """Load the model with ONNX Runtime's best settings; return the seconds of a first inference."""

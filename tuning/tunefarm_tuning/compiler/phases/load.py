@@ -132,6 +132,7 @@ def load(
             sets += entry_sets
             runs = reference.runs if number == 0 else runs
             warnings |= dict.fromkeys(_warnings_of(reference))
+        _prepare_baseline(request, references, sets)
         if text := runtime_warning(request.model.parts):
             warnings[text] = None
         with compiling("preparing the model"):
@@ -155,6 +156,16 @@ def load(
         threads=threads,
         warnings=(*warnings, *info.warnings),
     )
+
+
+def _prepare_baseline(request: CompileRequest, references: References, sets: Sequence[InputSet]) -> None:
+    """Have ONNX Runtime load the network that it is timed with later, while the compiler works; not a large one, for want of memory."""
+    if (
+        request.times_onnx_runtime
+        and len(request.model.each) == 1
+        and request.model.path.stat().st_size <= _LOADED_EARLY_BYTES
+    ):
+        references.of(0).prepare_timed(sets_of(sets, entry_name(0))[0].inputs)
 
 
 def _load_on_device(request: CompileRequest, runner: DeviceRun, library: Path) -> None:

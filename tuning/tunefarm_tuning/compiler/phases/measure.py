@@ -253,7 +253,7 @@ def _time_entry(
 ) -> EntryTiming:
     """Time one of the library's functions; say why it falls back if it crashes or is slower than the untuned one."""
     entry = entry_name(number)
-    use_reference = request.baseline and request.here and not request.on_gpu
+    use_reference = request.times_onnx_runtime
     libraries = (
         {"untuned": checked.untuned} if untuned else {"tuned": checked.library, "untuned": checked.untuned}
     )

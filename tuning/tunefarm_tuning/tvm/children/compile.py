@@ -44,7 +44,7 @@ from tunefarm_tuning.tvm.codegen.graph_build import (
     packed_default,
     untried_packed_default,
 )
-from tunefarm_tuning.tvm.codegen.kept_schedules import kept_schedule
+from tunefarm_tuning.tvm.codegen.kept_schedules import keep_default_schedules, kept_schedule
 from tunefarm_tuning.tvm.codegen.kernel_objects import KernelObjects
 from tunefarm_tuning.tvm.codegen.onednn import why_no_calls
 from tunefarm_tuning.tvm.codegen.other_shapes import with_other_shapes
@@ -93,6 +93,7 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
     target = Target.from_json(params["target"])
     bindings = [Binding.from_json(binding) for binding in params["bindings"]]
     precision = Precision(params["precision"])
+    keep_default_schedules(Path(params["objects"]))
     parts = [RuntimePart.from_json(part) for part in params["parts"]]
     model = load_entries(params["path"], bindings, target, precision, parts)
     weights = params["weights"]

@@ -8,6 +8,7 @@ import os
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ from tvm import tirx
 
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import toolchain_key
+from tunefarm_tuning.tvm.default_schedules.schedule import use_keeper
 from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, Packing
 from tunefarm_tuning.workload.revisions import code_revision
 
 _FUNC = "func"
+_RULES = ("base", "default_schedules", "kernels")
+"""Folders of the code that default schedules depend on."""
 
 
 def kept_schedule(
@@ -55,6 +59,30 @@ def kept_schedule(
         fresh.write_bytes(_written(kernel))
         fresh.replace(path)
     return kernel
+
+
+def keep_default_schedules(folder: Path) -> None:
+    """Have this process take kernels from a folder that others have scheduled by rule, and put there what it schedules."""
+
+    def kept(func: tirx.PrimFunc, target: Target, schedule: Callable[[], tirx.PrimFunc]) -> tirx.PrimFunc:
+        # Not TVM's structural hash: see `kernel_objects`.
+        digest = hashlib.sha256(tvm.ir.save_json(func).encode()).hexdigest()
+        record = {"rules": _rules()}
+        return kept_schedule(folder, digest, record, target, lambda: PackedKernel(func=schedule())).func
+
+    use_keeper(kept)
+
+
+@cache
+def _rules() -> str:
+    """Return a digest of the code that schedules by rule: it changes more often than records of configs may lose their meaning."""
+    digest = hashlib.sha256()
+    root = Path(__file__).parents[1]
+    for folder in _RULES:
+        for path in sorted((root / folder).rglob("*.py")):
+            digest.update(str(path.relative_to(root)).encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _written(kernel: PackedKernel) -> bytes:

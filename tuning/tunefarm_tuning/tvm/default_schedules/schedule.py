@@ -109,6 +109,18 @@ _NAMING = ("global_symbol", "op_pattern")
 """Attributes that say what a kernel is in its network; no rule reads them."""
 
 
+Keeper = Callable[[tvm.tirx.PrimFunc, Target, Callable[[], tvm.tirx.PrimFunc]], tvm.tirx.PrimFunc]
+"""Takes an unscheduled kernel, the target and what schedules it; returns the kernel scheduled, as an earlier process did it if it knows."""
+
+_keeper: Keeper = lambda _func, _target, schedule: schedule()  # noqa: E731
+
+
+def use_keeper(keeper: Keeper) -> None:
+    """Have this process ask for kernels that others have scheduled by rule."""
+    global _keeper
+    _keeper = keeper
+
+
 class NoDefaultSchedule(Exception):  # noqa: N818  (an outcome)
     """No rule fits a kernel."""
 
@@ -201,7 +213,7 @@ def _by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimFunc:
     key = (tvm_ffi.StructuralKey(plain), target)
     if key not in _scheduled:
         try:
-            _scheduled[key] = _schedule_by_rule(plain, target)
+            _scheduled[key] = _keeper(plain, target, lambda: _schedule_by_rule(plain, target))
         except NoDefaultSchedule as error:
             _scheduled[key] = str(error)
         while len(_scheduled) > _MAX_SCHEDULED:

@@ -11,7 +11,12 @@ from tvm import te, tirx
 
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.target.parse import parse_target
-from tunefarm_tuning.tvm.codegen.kept_schedules import kept_schedule
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.codegen import kept_schedules
+from tunefarm_tuning.tvm.codegen.kept_schedules import keep_default_schedules, kept_schedule
+from tunefarm_tuning.tvm.codegen.kernel_objects import KernelObjects
+from tunefarm_tuning.tvm.default_schedules import schedule
+from tunefarm_tuning.tvm.default_schedules.schedule import NoDefaultSchedule
 from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, Packing, panel_order
 
 HOST = parse_target("host")
@@ -31,13 +36,13 @@ def never() -> PackedKernel:
 
 def kept(
     folder: Path,
-    schedule: Callable[[], PackedKernel],
+    by: Callable[[], PackedKernel],
     *,
     workload: str = "w",
     record: dict[str, object] = RECORD,
     target: str = "host",
 ) -> PackedKernel:
-    return kept_schedule(folder, workload, dict(record), parse_target(target), schedule)
+    return kept_schedule(folder, workload, dict(record), parse_target(target), by)
 
 
 def test_a_kept_kernel_is_the_scheduled_one(tmp_path: Path) -> None:
@@ -76,3 +81,61 @@ def test_what_cannot_be_scheduled_is_not_kept(tmp_path: Path) -> None:
         with pytest.raises(InvalidInputError):
             kept(tmp_path, fails)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def default_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has scheduled nothing yet, and forgets at the end where to."""
+    monkeypatch.setattr(schedule, "_scheduled", {})
+    monkeypatch.setattr(schedule, "_keeper", schedule._keeper)
+    monkeypatch.setattr(kept_schedules, "_rules", lambda: "these rules")
+
+
+def product() -> tirx.PrimFunc:
+    left, right = (te.placeholder((64, 64), "float32", name=name) for name in ("left", "right"))
+    axis = te.reduce_axis((0, 64), name="k")
+    return te.create_prim_func(
+        [left, right, te.compute((64, 64), lambda i, j: te.sum(left[i, axis] * right[j, axis], axis=axis))]
+    )
+
+
+@pytest.mark.usefixtures("default_schedules")
+def test_another_process_takes_what_was_scheduled_by_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_default_schedules(tmp_path)
+    first = schedule.default_schedule(product(), HOST)
+    monkeypatch.setattr(schedule, "_scheduled", {})
+    monkeypatch.setattr(schedule, "_schedule_by_rule", never_by_rule)
+    again = schedule.default_schedule(product(), HOST)
+    assert tvm_ffi.structural_equal(again, first)
+    assert KernelObjects(tmp_path)._path(again, HOST, checked=True) == KernelObjects(tmp_path)._path(
+        first, HOST, checked=True
+    ), "it is linked from the same object"
+
+
+@pytest.mark.usefixtures("default_schedules")
+def test_other_rules_schedule_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_default_schedules(tmp_path)
+    schedule.default_schedule(product(), HOST)
+    monkeypatch.setattr(schedule, "_scheduled", {})
+    monkeypatch.setattr(kept_schedules, "_rules", lambda: "other rules")
+    schedule.default_schedule(product(), HOST)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.usefixtures("default_schedules")
+def test_what_no_rule_fits_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_default_schedules(tmp_path)
+    monkeypatch.setattr(schedule, "_schedule_by_rule", no_rule)
+    with pytest.raises(NoDefaultSchedule):
+        schedule.default_schedule(product(), HOST)
+    assert not list(tmp_path.iterdir())
+
+
+def never_by_rule(_func: tirx.PrimFunc, _target: Target) -> tirx.PrimFunc:
+    raise AssertionError("it is kept")
+
+
+def no_rule(_func: tirx.PrimFunc, _target: Target) -> tirx.PrimFunc:
+    raise NoDefaultSchedule("none")

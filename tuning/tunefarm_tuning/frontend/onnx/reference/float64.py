@@ -11,10 +11,11 @@ from functools import lru_cache
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper, shape_inference
+from onnx import TensorProto, helper, numpy_helper
 
 from tunefarm_tuning.frontend.onnx.binding import real_inputs
 from tunefarm_tuning.frontend.onnx.reference.float64_operators import INEXACT, REWRITES, Shapes
+from tunefarm_tuning.frontend.onnx.reference.inferred_types import with_inferred_types
 from tunefarm_tuning.frontend.onnx.sanitize import all_graphs
 from tunefarm_tuning.workload.task import TensorSpec
 
@@ -75,7 +76,7 @@ def _typed(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> onnx.ModelPr
     """Return a network with its sizes bound and its types inferred."""
     bind_shapes(model, inputs)
     try:
-        return shape_inference.infer_shapes(model, strict_mode=False, data_prop=True)
+        return with_inferred_types(model, data_prop=True)
     except Exception as error:
         raise NoFloat64("its types cannot be inferred") from error
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import onnx
-from onnx import TensorProto, helper, shape_inference
+from onnx import TensorProto, helper
 
 from tunefarm_tuning.frontend.onnx.reference.float64 import bind_shapes
+from tunefarm_tuning.frontend.onnx.reference.inferred_types import with_inferred_types
 from tunefarm_tuning.workload.task import TensorSpec
 
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"})
@@ -20,7 +21,7 @@ def weighted_nodes(model: onnx.ModelProto, specs: Sequence[TensorSpec]) -> list[
     twin.CopyFrom(model)
     bind_shapes(twin, specs)
     try:
-        inferred = shape_inference.infer_shapes(twin, strict_mode=False)
+        inferred = with_inferred_types(twin)
     except Exception:  # noqa: BLE001  (then no layer is tried)
         return []
     types: Mapping[str, int] = {

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.ma  # `np.unique` would import it at its first call, while somebody waits
 from numpy.typing import NDArray
 
 from tunefarm_tuning.core.array_file import numpy_dtype
