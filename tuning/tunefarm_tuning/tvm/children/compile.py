@@ -42,7 +42,6 @@ from tunefarm_tuning.tvm.codegen.graph_build import (
     build_model,
     compile_ahead,
     packed_default,
-    untried_packed_default,
 )
 from tunefarm_tuning.tvm.codegen.kept_schedules import keep_default_schedules, kept_schedule
 from tunefarm_tuning.tvm.codegen.kernel_objects import KernelObjects
@@ -230,7 +229,7 @@ def build_ahead(params: dict[str, Any]) -> None:
         try:
             kernel = _scheduled_kernel(loaded, name, tuned, plain=True)
             if tuned is None:  # whether it builds, is seen when it is
-                kernel = untried_packed_default(kernel, loaded.target)
+                kernel = packed_default(kernel, loaded.target)
             scheduled[tuned is not None].append(kernel)
         except Exception as error:  # noqa: BLE001  (`build_kernel` says what is wrong with it)
             raise_if_out_of_memory(error)

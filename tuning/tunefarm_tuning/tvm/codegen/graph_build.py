@@ -215,17 +215,9 @@ def packed_default(
 ) -> PackedKernel:
     """Return an unscheduled kernel with a default schedule that takes large weights pre-packed.
 
-    It is returned unchanged if the target is no CPU, no weight gets another order, or the result does not build.
+    It is returned unchanged if the target is no CPU, or no weight gets another order, or the result does not build, where `objects` are
+    given to try that.
     """
-    packed = untried_packed_default(kernel, target)
-    if packed is kernel:
-        return kernel
-    with kernel_objects(objects) as kept:
-        return packed if _builds(packed.func, target, kept) else kernel
-
-
-def untried_packed_default(kernel: PackedKernel, target: Target) -> PackedKernel:
-    """Return what `packed_default` does, whether or not it builds."""
     if (
         pipeline_name(target) != "cpu"
         or not packable_weights(kernel.func)
@@ -236,7 +228,9 @@ def untried_packed_default(kernel: PackedKernel, target: Target) -> PackedKernel
         packed = packed_default_schedule(kernel.func, target)
     except NoDefaultSchedule:
         return kernel
-    return packed if packed.packings else kernel
+    if not packed.packings or (objects is not None and not _builds(packed.func, target, objects)):
+        return kernel
+    return packed
 
 
 def _build_scheduled(
