@@ -11,7 +11,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.s_tir import SBlock, SBlockRealize
+from tvm.s_tir import SBlock, SBlockRealize, Schedule
 from tvm.s_tir.schedule import ScheduleError
 from tvm.sym import Analyzer
 
@@ -24,7 +24,7 @@ from tunefarm_tuning.target.dot_products import (
 )
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import cpu_features
-from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, REDUCES, block_with, type_key, uses, walk
+from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, REDUCES, block_with, schedule_of, type_key, uses, walk
 from tunefarm_tuning.tvm.default_schedules.access import (
     Access,
     access_of,
@@ -256,6 +256,13 @@ def _reading_computed(stmt: Any, scalars: Sequence[SBlock]) -> Any:
     return (
         tvm_ffi.structural_map(stmt, [(tvm.ir.expr.TensorLoad, value), (SBlock, reads)]) if scalars else stmt
     )
+
+
+def inlined_schedule(func: tirx.PrimFunc) -> Schedule:
+    """Return a schedule of a kernel whose stages are inlined."""
+    sch = schedule_of(with_inlined_scalars(func))
+    inline_stages(sch)
+    return sch
 
 
 def inline_stages(sch: Any) -> None:
