@@ -87,8 +87,18 @@ def elements() -> onnx.ModelProto:
     return g.close(g.node("ReduceMean", y, g.ints(1), keepdims=1), [4, 1])
 
 
+def resizing() -> onnx.ModelProto:
+    """Return a decoder's steps: twice as large by lines, by curves, and half as large by a size that divides nothing."""
+    g = NarrowBuilder(seed=9)
+    y = g.node("Conv", g.narrow(g.input("x", [1, 4, 9, 8])), g.narrow_weight(8, 4, 3, 3))
+    for mode, scale in (("linear", 2.0), ("cubic", 2.0), ("linear", 0.3)):
+        scales = g.constant(np.array([1, 1, scale, scale], np.float32))
+        y = g.node("Resize", y, "", scales, mode=mode)
+    return g.close(y, [1, 8, 8, 7])
+
+
 NETS: dict[str, Callable[[], onnx.ModelProto]] = {
-    build.__name__: build for build in (convolutional, encoder, elements)
+    build.__name__: build for build in (convolutional, encoder, elements, resizing)
 }
 
 

@@ -48,9 +48,8 @@ from tunefarm_tuning.tvm.default_schedules.stage import (
     Machine,
     blocks_of,
     finished,
-    inline_stages,
+    inlined_schedule,
     stage_of,
-    with_inlined_scalars,
 )
 from tunefarm_tuning.tvm.kernels.weight_packing import (
     PackedKernel,
@@ -228,7 +227,8 @@ def _schedule_by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimF
     unscheduled = func.with_attr("global_symbol", "main")
     try:
         machine = Machine.of(target)
-        by_rules = write_transpose(unscheduled, machine) or _apply_kernel_rules(unscheduled, machine)
+        sch = inlined_schedule(unscheduled, is_transposed_apart)
+        by_rules = write_transpose(unscheduled, machine, sch) or _apply_kernel_rules(sch, machine)
         scheduled = by_rules or unscheduled
         for rewrite in BODY_REWRITES:
             scheduled = rewrite(scheduled, machine)
@@ -243,11 +243,7 @@ def _schedule_by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimF
     return finished(mark_tails(scheduled), func)
 
 
-def _apply_kernel_rules(func: tvm.tirx.PrimFunc, machine: Machine) -> tvm.tirx.PrimFunc | None:
-    sch = Schedule(
-        tvm.IRModule({"main": with_inlined_scalars(func)}), debug_mask=0, error_render_level="none"
-    )
-    inline_stages(sch, is_transposed_apart)
+def _apply_kernel_rules(sch: Schedule, machine: Machine) -> tvm.tirx.PrimFunc | None:
     blocks = blocks_of(sch)
     if any(rule(sch, blocks, machine) for rule in KERNEL_RULES):
         return sch.mod["main"]

@@ -11,7 +11,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.s_tir import SBlock, SBlockRealize
+from tvm.s_tir import SBlock, SBlockRealize, Schedule
 from tvm.s_tir.schedule import ScheduleError
 from tvm.sym import Analyzer
 
@@ -24,7 +24,7 @@ from tunefarm_tuning.target.dot_products import (
 )
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import cpu_features
-from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, REDUCES, block_with, type_key, uses, walk
+from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, REDUCES, block_with, schedule_of, type_key, uses, walk
 from tunefarm_tuning.tvm.default_schedules.access import (
     Access,
     access_of,
@@ -258,13 +258,19 @@ def _reading_computed(stmt: Any, scalars: Sequence[SBlock]) -> Any:
     )
 
 
-def inline_stages(sch: Any, stays: Callable[[Any, Stage, Sequence[Any]], bool] | None = None) -> None:
-    """Inline elementwise stages into their consumers, unless that repeats costly work.
+Stays = Callable[[Any, Stage, Sequence[Any]], bool]
+"""Takes a schedule, a stage and the blocks that read it; returns whether it stays a stage."""
 
-    Args:
-        sch: The schedule.
-        stays: Takes the schedule, a stage and the blocks that read it; returns whether it stays a stage.
-    """
+
+def inlined_schedule(func: tirx.PrimFunc, stays: Stays | None = None) -> Schedule:
+    """Return a schedule of a kernel whose stages are inlined."""
+    sch = schedule_of(with_inlined_scalars(func))
+    inline_stages(sch, stays)
+    return sch
+
+
+def inline_stages(sch: Any, stays: Stays | None = None) -> None:
+    """Inline elementwise stages into their consumers, unless that repeats costly work."""
     for block in blocks_of(sch):
         stage = stage_of(sch, block)
         if stage is None or not stage.is_injective:

@@ -85,6 +85,10 @@ class Layout(Enum):
     AS_FILE = "as-file"
 
 
+MAX_FUSED = 100
+"""Operators in a kernel. To schedule and compile one takes time by the square of their number: TVM's 256 of a forest take ten seconds."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassContext:
     """The context of passes: target, layout, and the selection of parallel products and convolutions to fuse.
@@ -138,6 +142,11 @@ def _multiplying_in(precision: Precision) -> Condition:
 def _ours(rewrite: Callable[[tvm.IRModule], tvm.IRModule]) -> Rewrite:
     """Return a pass of ours that does not depend on the context."""
     return lambda mod, _context: rewrite(mod)
+
+
+def _fuse_operators(mod: tvm.IRModule, _context: PassContext) -> tvm.IRModule:
+    with tvm.transform.PassContext(config={"relax.FuseOps.max_depth": MAX_FUSED}):
+        return relax.get_pipeline("zero")(mod)
 
 
 def _fuse_horizontally(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
@@ -228,7 +237,7 @@ PASSES: tuple[GraphPass, ...] = (
     GraphPass("DispatchSortScan", Level.LOWER, relax.backend.DispatchSortScan()),
     GraphPass("LegalizeOps", Level.LOWER, legalize_ops(CPU_RULES), _on_cpu),
     GraphPass("LegalizeOps", Level.LOWER, legalize_ops(GPU_RULES), _on_gpu),
-    GraphPass("ZeroPipeline", Level.LOWER, relax.get_pipeline("zero")),
+    GraphPass("ZeroPipeline", Level.LOWER, _fuse_operators),
     GraphPass("MarkConstants", Level.LOWER, _mark_constants),
 )
 """All passes, in the order in which they run."""

@@ -16,20 +16,19 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.s_tir import SBlock, SBlockRealize
+from tvm.s_tir import SBlock, SBlockRealize, Schedule
 
 from tunefarm_tuning.tvm.base.relax_graph import static_shape
-from tunefarm_tuning.tvm.base.tir import schedule_of, substitute
+from tunefarm_tuning.tvm.base.tir import substitute
 from tunefarm_tuning.tvm.default_schedules.access import Access
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import is_worth_threads
 from tunefarm_tuning.tvm.default_schedules.stage import (
     Machine,
     Stage,
     blocks_of,
-    inline_stages,
+    inlined_schedule,
     itemsize,
     stage_of,
-    with_inlined_scalars,
 )
 
 _BYTES = 4
@@ -77,11 +76,19 @@ class _Squares:
     lanes: int
 
 
-def write_transpose(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
-    """Return an elementwise kernel, with reads whose dimensions are in another order, written in squares of vectors; None for any other."""
+def write_transpose(
+    func: tirx.PrimFunc, machine: Machine, inlined: Schedule | None = None
+) -> tirx.PrimFunc | None:
+    """Return an elementwise kernel, with reads whose dimensions are in another order, written in squares of vectors; None for any other.
+
+    Args:
+        func: The kernel.
+        machine: What runs it.
+        inlined: A schedule of the kernel whose stages are inlined, if there is one. It stays as it is.
+    """
     if any(static_shape(param) is None for param in func.params):
         return None
-    squares = _squares_of(with_inlined_scalars(func), machine)
+    squares = _squares_of(func, inlined or inlined_schedule(func), machine)
     if squares is None:
         return None
     node = squares.block
@@ -90,9 +97,7 @@ def write_transpose(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | No
     return func.with_body(SBlockRealize([], tirx.const(True), root))
 
 
-def _squares_of(func: tirx.PrimFunc, machine: Machine) -> _Squares | None:
-    sch = schedule_of(func)
-    inline_stages(sch)
+def _squares_of(func: tirx.PrimFunc, sch: Schedule, machine: Machine) -> _Squares | None:
     blocks = blocks_of(sch)
     stage = stage_of(sch, blocks[0]) if len(blocks) == 1 else None
     if stage is None or not stage.is_injective or stage.selects or len(stage.writes) != 1 or not stage.points:

@@ -10,6 +10,7 @@ import onnx
 from tvm import relax, te, tirx, topi
 
 from tunefarm_tuning.tvm.frontend.node_context import (
+    Converter,
     NodeContext,
     UnsupportedFormError,
     const,
@@ -73,6 +74,35 @@ def convert_bit_shift(context: NodeContext, inputs: Sequence[Any], attributes: d
         return te.compute(shape, element, name="shift", tag="elemwise")
 
     return context.bb.emit_te(shift, x, count, primfunc_name_hint="bit_shift")
+
+
+def convert_comparison(operator: str) -> Converter:
+    """Return a converter of comparisons with the smallest int32, which TVM 0.27 takes for less than every scalar constant.
+
+    It writes a constant without dimensions into the kernel, and folds ``x == -2**31`` to false. One with dimensions is a tensor.
+    """
+    compare = getattr(relax.op, operator)
+
+    def convert(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
+        known = [constant(operand) for operand in inputs]
+        if not any(value is not None and _is_smallest_int32(value) for value in known):
+            return None
+        if all(value is not None for value in known):
+            return None  # folded
+        operands = [
+            x if value is None else const(np.atleast_1d(value))
+            for x, value in zip(inputs, known, strict=True)
+        ]
+        if any(rank_of(x) for x in inputs):
+            return compare(*operands)
+        operands = [context.emit(relax.op.reshape(operand, (1,))) for operand in operands]
+        return relax.op.reshape(context.emit(compare(*operands)), ())
+
+    return convert
+
+
+def _is_smallest_int32(value: Any) -> bool:
+    return value.ndim == 0 and value.dtype == np.int32 and int(value) == np.iinfo(np.int32).min
 
 
 def convert_div(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:

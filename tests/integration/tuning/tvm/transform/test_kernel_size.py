@@ -1,0 +1,35 @@
+"""Kernels have a bounded number of operators: scheduling one takes time by its square."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from onnx_models import GraphBuilder
+from onnx_reference import built_outputs
+from tvm import tirx
+
+from tunefarm_tuning.target.parse import parse_target
+from tunefarm_tuning.tvm.base.tir import walk
+from tunefarm_tuning.tvm.transform.passes import MAX_FUSED
+from tunefarm_tuning.tvm.transform.pipeline import load_relax
+from tunefarm_tuning.workload.binding import Binding
+
+
+def test_a_long_chain_becomes_several_kernels(tmp_path: Path) -> None:
+    g = GraphBuilder()
+    value = x = g.input("x", [2, 3])
+    expected = given = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+    for _ in range(MAX_FUSED):
+        value = g.node("Add", g.node("Sin", value), x)
+        expected = np.sin(expected) + given
+    g.output(value)
+    path = tmp_path / "model"
+    path.write_bytes(g.model().SerializeToString())
+    network = load_relax(path, Binding(), parse_target("host"))
+    kernels = [func for func in network.module.functions.values() if isinstance(func, tirx.PrimFunc)]
+    stages = [sum(isinstance(node, tirx.BufferStore) for node in walk(func.body)) for func in kernels]
+    assert sum(stages) == 2 * MAX_FUSED
+    assert max(stages) <= MAX_FUSED
+    (output,) = built_outputs(network, [given], tmp_path)
+    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
