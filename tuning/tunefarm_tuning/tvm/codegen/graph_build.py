@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -218,25 +219,18 @@ def packed_default(
     It is returned unchanged if the target is no CPU, no weight gets another order, or the result does not build.
     """
     packed = untried_packed_default(kernel, target)
-    if packed is kernel:
-        return kernel
     with kernel_objects(objects) as kept:
-        return packed if _builds(packed.func, target, kept) else kernel
+        return packed if packed is kernel or _builds(packed.func, target, kept) else kernel
 
 
 def untried_packed_default(kernel: PackedKernel, target: Target) -> PackedKernel:
     """Return what `packed_default` does, whether or not it builds."""
-    if (
-        pipeline_name(target) != "cpu"
-        or not packable_weights(kernel.func)
-        or IS_SCHEDULED in kernel.func.attrs
-    ):
-        return kernel
-    try:
-        packed = packed_default_schedule(kernel.func, target)
-    except NoDefaultSchedule:
-        return kernel
-    return packed if packed.packings else kernel
+    takes_weights = IS_SCHEDULED not in kernel.func.attrs and packable_weights(kernel.func)
+    if pipeline_name(target) == "cpu" and takes_weights:
+        with suppress(NoDefaultSchedule):
+            packed = packed_default_schedule(kernel.func, target)
+            return packed if packed.packings else kernel
+    return kernel
 
 
 def _build_scheduled(
