@@ -39,10 +39,10 @@ class CompileJob:
         with ExitStack() as stack:
             loaded = load(request, stack, self.open_compiler, self.make_reference)
             kernels = check_kernels(request, loaded)
-            # Building a network uses one core. Another one loads meanwhile what the artifact's check needs.
+            # Building a network uses one core. Another one loads meanwhile what the artifact's check needs, unless networks are timed there.
             early = (
                 stack.enter_context(closing(early_artifact_child()))
-                if _builds_more(request, kernels)
+                if _builds_alone(request, kernels)
                 else None
             )
             built = build_models(request, loaded, kernels)
@@ -81,8 +81,8 @@ class CompileJob:
             yield compiler
 
 
-def _builds_more(request: CompileRequest, kernels: CheckedKernels) -> bool:
-    """Return whether another network than the untuned one is built, whose artifact this machine checks on its CPU."""
-    if not request.here or request.on_gpu:
+def _builds_alone(request: CompileRequest, kernels: CheckedKernels) -> bool:
+    """Return whether a network of records is built, without a choice of algorithms by its time, whose artifact this machine checks on its CPU."""
+    if not request.here or request.on_gpu or kernels.candidates:
         return False
-    return bool(kernels.candidates) or any(kernel.hit is not None for kernel in kernels.direct)
+    return any(kernel.hit is not None for kernel in kernels.direct)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
+from contextlib import suppress
 from types import MappingProxyType
 
 from tunefarm_tuning.core.cancellation import Closing
@@ -78,7 +79,12 @@ class EarlyChild(Closing):
     def __init__(self, *modules: str) -> None:
         self._lock = threading.Lock()
         alone = is_background() or len(os.sched_getaffinity(0)) < 2
-        self._running = None if alone else RunningChild(*modules, env={})
+        self._running: RunningChild | None = None
+        if not alone:
+            with suppress(
+                OSError
+            ):  # too many processes or files: the caller starts the child when it calls it
+                self._running = RunningChild(*modules, env={})
 
     def take(self) -> RunningChild | None:
         """Return the child, once; None if there is none, or it has ended."""

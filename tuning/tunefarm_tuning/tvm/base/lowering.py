@@ -15,6 +15,7 @@ from tunefarm_tuning.tvm.base.narrow_buffers import with_narrow_buffers
 from tunefarm_tuning.tvm.base.remainder_loops import without_remainder_loops
 from tunefarm_tuning.tvm.base.stack_buffers import with_buffers_on_stack
 from tunefarm_tuning.tvm.base.vector_loads import shuffle_loads
+from tunefarm_tuning.tvm.base.vector_math import approximate_alone
 
 _PIPELINE = "s_tir"
 _LAUNCHES = "tunefarm.launches_kernels"
@@ -64,7 +65,7 @@ def _on_all(module: tvm.IRModule, _: Any) -> tvm.IRModule:
         if isinstance(func, tirx.PrimFunc):
             placed = func if _has(func, _LAUNCHES) else with_buffers_on_stack(func)
             finished = without_remainder_loops(shuffle_loads(placed.without_attr(_LAUNCHES)))
-            result.update_func(name, link_code(round_by_instruction(finished)))
+            result.update_func(name, link_code(round_by_instruction(approximate_alone(finished))))
     return result
 
 

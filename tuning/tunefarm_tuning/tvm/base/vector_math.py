@@ -19,7 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import tirx
+
+from tunefarm_tuning.tvm.base.tir import walk
 
 _LEVEL = 99
 """Priority of our rules, above TVM's."""
@@ -56,37 +59,99 @@ _ERF_MOST = 4.0
 """Beyond this argument the value is ±1 in float32."""
 
 
-_ERF, _LOG1P = "tirx.erf", "tirx.log1p"
-_VECTORIZABLE = ("tirx.nearbyint", "tirx.rsqrt", _ERF, _LOG1P)
+_MOST_CALLS = 32
+_ERF = "tirx.erf"
+_VECTORIZABLE = ("tirx.nearbyint", "tirx.rsqrt", _ERF)
 
 
 def register() -> None:
-    """Do so in every kernel that this process builds for LLVM from now on."""
+    """Compute and vectorise functions so in every kernel that this process builds for LLVM from now on."""
     for name in _VECTORIZABLE:
         tvm.ir.Op.get(name).set_attr("TVectorizable", True)
-    for name, approximate in _APPROXIMATIONS.items():
+    for name, approximate in (("tirx.exp", _exp), (_ERF, _erf)):
         op = tvm.ir.Op.get(name)
         own = op.get_attr("llvm.FLowerIntrinsic") or op.get_attr("default.FLowerIntrinsic")
         tirx.op.register_intrin_lowering(name, target="llvm", f=_rule(approximate, own), level=_LEVEL)
 
 
-def _rule(approximate: Callable[..., Any], own: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _rule(approximate: Callable[[Any], Any], own: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def lower(call: Any) -> Any:
-        values = list(call.args)
-        dtype = _dtype(values[0])
+        value = call.args[0]
+        dtype = _dtype(value)
         element, _, lanes = dtype.partition("x")
         if element == "float32":
-            return approximate(*values)
+            return approximate(value)
         if element in ("float16", "bfloat16"):
             wide = f"float32x{lanes}" if lanes else "float32"
-            return tirx.Cast(dtype, approximate(*(tirx.Cast(wide, value) for value in values)))
-        if lanes and call.op.name in _OF_SCALARS:  # the C library has no function of vectors
-            function, order = _OF_SCALARS[call.op.name], list(range(int(lanes)))
-            elements = [function(tirx.Shuffle(values, [number])) for number in order]
-            return tirx.Shuffle([own(each) for each in elements], order)
+            return tirx.Cast(dtype, approximate(tirx.Cast(wide, value)))
+        if lanes and call.op.name == _ERF:  # the C library has no function of vectors
+            elements = [tirx.Shuffle([value], [number]) for number in range(int(lanes))]
+            return tirx.Shuffle([own(tirx.erf(each)) for each in elements], list(range(int(lanes))))
         return own(call)
 
     return lower
+
+
+class _Named:
+    """Values that have names: TVM generates code for an expression as often as it is used."""
+
+    def __init__(self) -> None:
+        self._values: list[tuple[Any, Any]] = []
+
+    def __call__(self, value: Any) -> Any:
+        """Return a variable that has a value."""
+        variable = tirx.Var("part", _dtype(value))
+        self._values.append((variable, value))
+        return variable
+
+    def around(self, result: Any) -> Any:
+        """Return an expression of these variables with their values."""
+        for variable, value in reversed(self._values):
+            result = tirx.Let(variable, value, result)
+        return result
+
+
+def _approximated(approximate: Callable[..., Any], call: Any) -> Any | None:
+    """Return an approximation of a call in float32; None in float64, or if it is none of floats."""
+    values = list(call.args)
+    dtype = _dtype(values[0])
+    element, _, lanes = dtype.partition("x")
+    if element in ("float16", "bfloat16"):
+        wide = f"float32x{lanes}" if lanes else "float32"
+        values = [tirx.Cast(wide, value) for value in values]
+    elif element != "float32":
+        return None
+    named = _Named()
+    result = named.around(approximate(named, *map(named, values)))
+    return result if element == "float32" else tirx.Cast(dtype, result)
+
+
+def approximate_alone(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a lowered kernel with approximations of logarithms, powers, sines and cosines, where no function has another's value.
+
+    TVM generates code for an expression as often as it is used, and an approximation uses its argument many times: three of them in one
+    another would be a million instructions. The C library computes those, and those of kernels with very many calls.
+    """
+    if not 0 < sum(_name_of(node) in _ALONE for node in walk(func.body)) <= _MOST_CALLS:
+        return func
+
+    def without_calls(stmt: Any) -> Any:
+        calls = [node for node in walk(stmt.value) if _name_of(node) in _FUNCTIONS]
+        if any(_name_of(node) in _FUNCTIONS for call in calls for arg in call.args for node in walk(arg)):
+            return stmt
+
+        def of(call: Any) -> Any:
+            approximate = _ALONE.get(_name_of(call))
+            approximated = None if approximate is None else _approximated(approximate, call)
+            return call if approximated is None else approximated
+
+        return tvm_ffi.structural_map(stmt, (tvm.ir.Call, of))
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.BufferStore, without_calls)))
+
+
+def _name_of(node: Any) -> str:
+    return str(node.op.name) if isinstance(node, tvm.ir.Call) and isinstance(node.op, tvm.ir.Op) else ""
 
 
 def _exp(x: Any) -> Any:
@@ -111,13 +176,21 @@ def _erf(x: Any) -> Any:
     return tirx.Select(x > _like(x, _ERF_MOST), _like(x, 1.0), result)
 
 
-def _log(x: Any) -> Any:
+def _log(named: _Named, x: Any) -> Any:
     """Return ln(m · 2^e), where m lies between the root of 1/2 and that of 2."""
-    mantissa, exponent = _parts(x)
-    f = mantissa - _like(x, 1.0)
-    power = tirx.Cast(_dtype(x), exponent)
+    mantissa, exponent = _parts(named, x)
+    f = named(mantissa - _like(x, 1.0))
+    power = named(tirx.Cast(_dtype(x), exponent))
     rest = f * f * f * _polynomial(f, _LOG) + power * _like(x, _LN2_LOW) - f * f * _like(x, 0.5)
     return _log_at_ends(x, power * _like(x, _LN2_HIGH) + (f + rest))
+
+
+def _log2(named: _Named, x: Any) -> Any:
+    """Return e + log2(m), which is exact for powers of 2."""
+    mantissa, exponent = _parts(named, x)
+    f = named(mantissa - _like(x, 1.0))
+    rest = f + (f * f * f * _polynomial(f, _LOG) - f * f * _like(x, 0.5))
+    return _log_at_ends(x, tirx.Cast(_dtype(x), exponent) + rest * _like(x, 1 / math.log(2)))
 
 
 def _log_at_ends(x: Any, result: Any) -> Any:
@@ -127,38 +200,39 @@ def _log_at_ends(x: Any, result: Any) -> Any:
     )
 
 
-def _log1p(x: Any) -> Any:
+def _log1p(named: _Named, x: Any) -> Any:
     """Return ln(1 + x), in proportion to what of x the sum has kept."""
-    total = x + _like(x, 1.0)
-    kept = total - _like(x, 1.0)
-    result = tirx.Select(kept == _like(x, 0.0), x, _log(total) * (x / kept))
+    total = named(x + _like(x, 1.0))
+    kept = named(total - _like(x, 1.0))
+    result = tirx.Select(kept == _like(x, 0.0), x, _log(named, total) * (x / kept))
     return tirx.Select(x == _like(x, math.inf), x, result)
 
 
-def _pow(x: Any, y: Any) -> Any:
+def _pow(named: _Named, x: Any, y: Any) -> Any:
     """Return 2^(y · log2 |x|), computed in float64, with the sign and the exceptions of C's ``pow``."""
-    size = tirx.Select(x < _like(x, 0.0), -x, x)
-    mantissa, exponent = _parts(size)
-    double = _dtype(x).replace("float32", "float64")
-    m = tirx.Cast(double, mantissa)
-    s = (m - _like(m, 1.0)) / (m + _like(m, 1.0))
-    log2 = s * _polynomial(s * s, _LOG2) + tirx.Cast(double, exponent)
-    t = tirx.Cast(double, y) * log2
-    t = tirx.Select(t < _like(t, -_POWER_MOST), _like(t, -_POWER_MOST), t)
-    t = tirx.Select(t > _like(t, _POWER_MOST), _like(t, _POWER_MOST), t)
-    t = tirx.Select(log2 == _like(t, 0.0), _like(t, 0.0), t)
-    n = tirx.floor(t + _like(t, 0.5))
-    whole = tirx.Cast(_dtype(x).replace("float", "int"), n)
-    half = whole >> _like(whole, 1)  # a product of two powers reaches what is not normal
-    result = tirx.Cast(_dtype(x), _polynomial(t - n, _EXP2)) * _power_of_2(half) * _power_of_2(whole - half)
+    size = named(tirx.Select(x < _like(x, 0.0), -x, x))
+    mantissa, exponent = _parts(named, size)
+    m = named(tirx.Cast(_dtype(x).replace("float32", "float64"), mantissa))
+    s = named((m - _like(m, 1.0)) / (m + _like(m, 1.0)))
+    square = named(s * s)
+    log2 = s * _polynomial(square, _LOG2) + tirx.Cast(_dtype(m), exponent)
+    t = tirx.Cast(_dtype(m), y) * log2
+    t = named(tirx.max(tirx.min(t, _like(m, _POWER_MOST)), _like(m, -_POWER_MOST)))
+    n = named(tirx.floor(t + _like(t, 0.5)))
+    rest = named(t - n)
+    whole = named(tirx.Cast(_dtype(x).replace("float", "int"), n))
+    half = named(whole >> _like(whole, 1))  # a product of two powers reaches what is not normal
+    result = tirx.Cast(_dtype(x), _polynomial(rest, _EXP2)) * _power_of_2(half) * _power_of_2(whole - half)
     falls, is_infinite = y < _like(y, 0.0), size == _like(x, math.inf)
     zero, infinity, nan = (_like(x, number) for number in (0.0, math.inf, math.nan))
+    result = tirx.Select(size == _like(x, 1.0), _like(x, 1.0), result)
     result = tirx.Select(size == zero, tirx.Select(falls, infinity, zero), result)
-    result = tirx.Select(is_infinite, tirx.Select(falls, zero, infinity), result)
-    is_odd = tirx.all(tirx.floor(y) == y, tirx.floor(y * _like(y, 0.5)) * _like(y, 2.0) != y)
+    result = named(tirx.Select(is_infinite, tirx.Select(falls, zero, infinity), result))
+    is_whole = tirx.floor(y) == y
+    is_odd = tirx.all(is_whole, tirx.floor(y * _like(y, 0.5)) * _like(y, 2.0) != y)
     is_negative = tirx.reinterpret(_dtype(x).replace("float", "int"), x) < _like(whole, 0)
-    result = tirx.Select(tirx.all(is_negative, is_odd), -result, result)
-    has_root = tirx.any(x >= zero, is_infinite, tirx.floor(y) == y)
+    result = named(tirx.Select(tirx.all(is_negative, is_odd), -result, result))
+    has_root = tirx.any(x >= zero, is_infinite, is_whole)
     result = tirx.Select(tirx.all(has_root, x == x, y == y), result, nan)
     return tirx.Select(tirx.any(y == zero, x == _like(x, 1.0)), _like(x, 1.0), result)
 
@@ -168,44 +242,44 @@ def _power_of_2(exponent: Any) -> Any:
     return tirx.reinterpret(_dtype(exponent).replace("int", "float"), bits)
 
 
-def _parts(x: Any) -> tuple[Any, Any]:
+def _parts(named: _Named, x: Any) -> tuple[Any, Any]:
     """Return m and e of a positive number m · 2^e, where m lies between the root of 1/2 and that of 2; of others anything."""
     is_small = x < _like(x, _LEAST_NORMAL)
     scaled = tirx.Select(is_small, x * _like(x, 2.0**_MANTISSA_BITS), x)
     integer = _dtype(x).replace("float", "int")
     bits = tirx.reinterpret(integer, scaled)
-    above = bits - _like(bits, _SQRT_HALF_BITS)
-    exponent = above >> _like(bits, _MANTISSA_BITS)
-    mantissa = (above & _like(bits, (1 << _MANTISSA_BITS) - 1)) + _like(bits, _SQRT_HALF_BITS)
-    less = tirx.Select(is_small, _like(bits, _MANTISSA_BITS), _like(bits, 0))
-    return tirx.reinterpret(_dtype(x), mantissa), exponent - less
+    above = named(bits - _like(bits, _SQRT_HALF_BITS))
+    exponent = above >> _like(above, _MANTISSA_BITS)
+    mantissa = (above & _like(above, (1 << _MANTISSA_BITS) - 1)) + _like(above, _SQRT_HALF_BITS)
+    less = tirx.Select(is_small, _like(above, _MANTISSA_BITS), _like(above, 0))
+    return named(tirx.reinterpret(_dtype(x), mantissa)), exponent - less
 
 
-def _sin(x: Any) -> Any:
-    return _sine(x, 0)
+def _sin(named: _Named, x: Any) -> Any:
+    return _sine(named, x, 0)
 
 
-def _cos(x: Any) -> Any:
-    return _sine(x, 1)
+def _cos(named: _Named, x: Any) -> Any:
+    return _sine(named, x, 1)
 
 
-def _sine(x: Any, turns: int) -> Any:
+def _sine(named: _Named, x: Any, turns: int) -> Any:
     """Return the sine of x and so many right angles, from what x is more than a multiple of the right angle."""
-    wide = tirx.Cast(_dtype(x).replace("float32", "float64"), x)
-    n = tirx.floor(wide * _like(wide, 2 / math.pi) + _like(wide, 0.5))
+    wide = named(tirx.Cast(_dtype(x).replace("float32", "float64"), x))
+    n = named(tirx.floor(wide * _like(wide, 2 / math.pi) + _like(wide, 0.5)))
     for part in _HALF_PI:
         wide = wide - n * _like(wide, part)
-    n = tirx.Select(n > _like(n, -_MOST_TURNS), n, _like(n, -_MOST_TURNS))
+    n = named(tirx.Select(n > _like(n, -_MOST_TURNS), n, _like(n, -_MOST_TURNS)))
     n = tirx.Select(n < _like(n, _MOST_TURNS), n, _like(n, _MOST_TURNS))
     turn = tirx.Cast(_dtype(x).replace("float", "int"), n)
-    turn = turn + _like(turn, turns)
-    r = tirx.Cast(_dtype(x), wide)
+    turn = named(turn + _like(turn, turns))
+    r = named(tirx.Cast(_dtype(x), wide))
     most = _like(x, 0.7854)
-    r = tirx.Select(r > most, most, tirx.Select(r < -most, -most, r))
-    square = r * r
+    r = named(tirx.Select(r > most, most, tirx.Select(r < -most, -most, r)))
+    square = named(r * r)
     sine = tirx.Select(r == _like(x, 0.0), r, r + r * square * _polynomial(square, _SIN))
     cosine = _like(x, 1.0) - square * _like(x, 0.5) + square * square * _polynomial(square, _COS)
-    result = tirx.Select((turn & _like(turn, 1)) == _like(turn, 0), sine, cosine)
+    result = named(tirx.Select((turn & _like(turn, 1)) == _like(turn, 0), sine, cosine))
     return tirx.Select((turn & _like(turn, 2)) == _like(turn, 0), result, -result)
 
 
@@ -224,15 +298,19 @@ def _dtype(value: Any) -> str:
     return str(value.expr_ty().dtype)
 
 
-_APPROXIMATIONS: Mapping[str, Callable[..., Any]] = {
-    "tirx.exp": _exp,
-    _ERF: _erf,
+_ALONE: Mapping[str, Callable[..., Any]] = {
     "tirx.log": _log,
-    "prim.log2": lambda x: _log(x) * _like(x, 1 / math.log(2)),
-    "tirx.log10": lambda x: _log(x) * _like(x, 1 / math.log(10)),
-    _LOG1P: _log1p,
+    "prim.log2": _log2,
+    "tirx.log10": lambda named, x: _log(named, x) * _like(x, 1 / math.log(10)),
+    "tirx.log1p": _log1p,
     "tirx.pow": _pow,
     "tirx.sin": _sin,
     "tirx.cos": _cos,
 }
-_OF_SCALARS: Mapping[str, Callable[[Any], Any]] = {_ERF: tirx.erf, _LOG1P: tirx.log1p}
+_FUNCTIONS = frozenset(
+    {*_ALONE, "tirx.exp", _ERF}
+    | {
+        f"tirx.{name}"
+        for name in ("exp2", "exp10", "tanh", "sigmoid", "tan", "sinh", "cosh", "asinh", "acosh", "atanh")
+    }
+)

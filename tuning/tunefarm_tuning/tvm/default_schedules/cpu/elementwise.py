@@ -177,6 +177,8 @@ def _partition_rows(
     pieces = [end - start for start, end in itertools.pairwise(edges)]
     if _contiguous_from(stage) > axis or len(pieces) > _MAX_PIECES or max(pieces) < lanes:
         return False
+    if math.prod(stage.extents[:axis]) == 1 and is_worth_threads(stage):
+        return False  # threads share the rows
     if axis:
         _parallel(sch, loops[:axis], stage, axis)
     sch.loop_partition(sch.fuse(*loops[axis:]), [*pieces[:-1], None])
