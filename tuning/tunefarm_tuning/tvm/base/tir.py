@@ -42,7 +42,8 @@ def _nodes_in(value: tvm_ffi.Object, leaving_out: Collection[str]) -> list[tvm_f
 def nodes_of(root: tvm_ffi.Object, kinds: Any) -> list[Any]:
     """Return the objects of a type, or of several, among the values, statements and types of a kernel.
 
-    TVM looks for them, many times as fast as `walk`. Texts of messages are left out, and an object is there as often as it occurs.
+    TVM looks for them, many times as fast as `walk`. Texts of messages are left out, and an object is there as often as it occurs. It
+    recurses: values that are nested ten thousand deep are for `walk`.
     """
     nodes: list[Any] = []
     tvm_ffi.structural_walk(root, (kinds, nodes.append))

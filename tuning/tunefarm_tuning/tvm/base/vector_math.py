@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import tirx
 
-from tunefarm_tuning.tvm.base.tir import walk
+from tunefarm_tuning.tvm.base.tir import nodes_of, walk
 
 _LEVEL = 99
 """Priority of our rules, above TVM's."""
@@ -76,20 +77,30 @@ def register() -> None:
 
 def _rule(approximate: Callable[[Any], Any], own: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def lower(call: Any) -> Any:
+        approximated = _in_float32(approximate, call)
+        if approximated is not None:
+            return approximated
         value = call.args[0]
-        dtype = _dtype(value)
-        element, _, lanes = dtype.partition("x")
-        if element == "float32":
-            return approximate(value)
-        if element in ("float16", "bfloat16"):
-            wide = f"float32x{lanes}" if lanes else "float32"
-            return tirx.Cast(dtype, approximate(tirx.Cast(wide, value)))
+        _, _, lanes = _dtype(value).partition("x")
         if lanes and call.op.name == _ERF:  # the C library has no function of vectors
             elements = [tirx.Shuffle([value], [number]) for number in range(int(lanes))]
             return tirx.Shuffle([own(tirx.erf(each)) for each in elements], list(range(int(lanes))))
         return own(call)
 
     return lower
+
+
+def _in_float32(approximate: Callable[..., Any], call: Any) -> Any | None:
+    """Return an approximation of a call, computed in float32; None in float64, or if it is none of floats."""
+    values = list(call.args)
+    dtype = _dtype(values[0])
+    element, _, lanes = dtype.partition("x")
+    if element == "float32":
+        return approximate(*values)
+    if element in ("float16", "bfloat16"):
+        wide = f"float32x{lanes}" if lanes else "float32"
+        return tirx.Cast(dtype, approximate(*(tirx.Cast(wide, value) for value in values)))
+    return None
 
 
 class _Named:
@@ -111,19 +122,10 @@ class _Named:
         return result
 
 
-def _approximated(approximate: Callable[..., Any], call: Any) -> Any | None:
-    """Return an approximation of a call in float32; None in float64, or if it is none of floats."""
-    values = list(call.args)
-    dtype = _dtype(values[0])
-    element, _, lanes = dtype.partition("x")
-    if element in ("float16", "bfloat16"):
-        wide = f"float32x{lanes}" if lanes else "float32"
-        values = [tirx.Cast(wide, value) for value in values]
-    elif element != "float32":
-        return None
+def _with_names(approximate: Callable[..., Any], *values: Any) -> Any:
+    """Return an approximation that takes `_Named` and arguments with names."""
     named = _Named()
-    result = named.around(approximate(named, *map(named, values)))
-    return result if element == "float32" else tirx.Cast(dtype, result)
+    return named.around(approximate(named, *map(named, values)))
 
 
 def approximate_alone(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -132,7 +134,9 @@ def approximate_alone(func: tirx.PrimFunc) -> tirx.PrimFunc:
     TVM generates code for an expression as often as it is used, and an approximation uses its argument many times: three of them in one
     another would be a million instructions. The C library computes those, and those of kernels with very many calls.
     """
-    if not 0 < sum(_name_of(node) in _ALONE for node in walk(func.body)) <= _MOST_CALLS:
+    if not any(_name_of(call) in _ALONE for call in nodes_of(func.body, tvm.ir.Call)):
+        return func  # most kernels: TVM finds that sooner than `walk`
+    if sum(_name_of(node) in _ALONE for node in walk(func.body)) > _MOST_CALLS:
         return func
 
     def without_calls(stmt: Any) -> Any:
@@ -142,7 +146,9 @@ def approximate_alone(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
         def of(call: Any) -> Any:
             approximate = _ALONE.get(_name_of(call))
-            approximated = None if approximate is None else _approximated(approximate, call)
+            if approximate is None:
+                return call
+            approximated = _in_float32(partial(_with_names, approximate), call)
             return call if approximated is None else approximated
 
         return tvm_ffi.structural_map(stmt, (tvm.ir.Call, of))
@@ -255,14 +261,6 @@ def _parts(named: _Named, x: Any) -> tuple[Any, Any]:
     return named(tirx.reinterpret(_dtype(x), mantissa)), exponent - less
 
 
-def _sin(named: _Named, x: Any) -> Any:
-    return _sine(named, x, 0)
-
-
-def _cos(named: _Named, x: Any) -> Any:
-    return _sine(named, x, 1)
-
-
 def _sine(named: _Named, x: Any, turns: int) -> Any:
     """Return the sine of x and so many right angles, from what x is more than a multiple of the right angle."""
     wide = named(tirx.Cast(_dtype(x).replace("float32", "float64"), x))
@@ -304,8 +302,8 @@ _ALONE: Mapping[str, Callable[..., Any]] = {
     "tirx.log10": lambda named, x: _log(named, x) * _like(x, 1 / math.log(10)),
     "tirx.log1p": _log1p,
     "tirx.pow": _pow,
-    "tirx.sin": _sin,
-    "tirx.cos": _cos,
+    "tirx.sin": partial(_sine, turns=0),
+    "tirx.cos": partial(_sine, turns=1),
 }
 _FUNCTIONS = frozenset(
     {*_ALONE, "tirx.exp", _ERF}

@@ -11,7 +11,7 @@ import tvm
 from tvm import tirx
 from tvm.sym import Analyzer, detect_linear_equation
 
-from tunefarm_tuning.tvm.base.tir import REDUCES, substitute, uses, walk
+from tunefarm_tuning.tvm.base.tir import REDUCES, nodes_of, substitute, uses, walk
 
 _REPEATS = (2, 4, 8)
 _INTERLEAVED = (2, 3, 4)
@@ -117,9 +117,7 @@ def loads_in_order(block: Any) -> bool:
     analyzer = Analyzer()
     for each in block.iter_vars:
         analyzer.bind(each.var, tvm.ir.Range(0, each.dom.extent))
-    for load in walk(block.body):
-        if not isinstance(load, tvm.ir.TensorLoad):
-            continue
+    for load in nodes_of(block.body, tvm.ir.TensorLoad):
         stride = 0
         scale: int | None = 1
         for given, extent in zip(reversed(load.indices), reversed(load.source.shape), strict=True):

@@ -10,7 +10,7 @@ from typing import Any
 
 from tvm import tirx
 
-from tunefarm_tuning.tvm.base.tir import loop_with, rebuilt, substitute, walk
+from tunefarm_tuning.tvm.base.tir import loop_with, nodes_of, rebuilt, substitute
 from tunefarm_tuning.tvm.default_schedules.stage import Machine
 
 _ANNOTATION = "tunefarm.joined_vectors"
@@ -23,7 +23,7 @@ def join_in_pairs(sch: Any, vectors: Any) -> None:
 
 def insert_joined_vectors(func: tirx.PrimFunc, _machine: Machine) -> tirx.PrimFunc:
     """Return a scheduled kernel whose annotated loops over vectors are the pairs of these, and the one that is left."""
-    if not any(map(_is_annotated, walk(func.body))):
+    if not any(map(_is_annotated, nodes_of(func.body, tirx.For))):
         return func
     return func.with_body(rebuilt(func.body, _joined))
 

@@ -47,12 +47,16 @@ class RegisterTile:
     @property
     def registers(self) -> int:
         """Registers of a row of results."""
-        return -(-self.vectors // 2) if self.joined else self.vectors
+        return _registers_of(self.vectors, joined=self.joined)
 
     @property
     def width(self) -> int:
         """Results of the tile along the vector loop."""
         return self.lanes * self.vectors
+
+
+def _registers_of(vectors: int, *, joined: bool) -> int:
+    return -(-vectors // 2) if joined else vectors
 
 
 def vector_loop_of(stage: Stage) -> int | None:
@@ -155,8 +159,8 @@ def _tiles(stage: Stage, loop: int, row_loops: tuple[int, ...], machine: Machine
             if vectors > most and not joined:
                 continue
             # Vectors of two lengths share factors in registers, where one vector takes them from memory.
-            own = (registers - _SHARED_FACTORS, -(-vectors // 2)) if joined else (registers, vectors)
-            for rows in _rows(extents, *own):
+            free = registers - (_SHARED_FACTORS if joined else 0)
+            for rows in _rows(extents, free, _registers_of(vectors, joined=joined)):
                 yield RegisterTile(
                     vector_loop=loop,
                     lanes=lanes,
