@@ -39,10 +39,10 @@ class CompileJob:
         with ExitStack() as stack:
             loaded = load(request, stack, self.open_compiler, self.make_reference)
             kernels = check_kernels(request, loaded)
-            # Building a network uses one core. Another one loads meanwhile what the artifact's check needs, unless networks are timed there.
+            # Building a network uses one core, and longer than another one takes to load what the artifact's check needs.
             early = (
                 stack.enter_context(closing(early_artifact_child()))
-                if _builds_alone(request, kernels)
+                if _builds_again(request, kernels)
                 else None
             )
             built = build_models(request, loaded, kernels)
@@ -81,8 +81,8 @@ class CompileJob:
             yield compiler
 
 
-def _builds_alone(request: CompileRequest, kernels: CheckedKernels) -> bool:
-    """Return whether a network of records is built, without a choice of algorithms by its time, whose artifact this machine checks on its CPU."""
-    if not request.here or request.on_gpu or kernels.candidates:
+def _builds_again(request: CompileRequest, kernels: CheckedKernels) -> bool:
+    """Return whether a network is built with records or other algorithms, whose artifact this machine checks on its CPU."""
+    if not request.here or request.on_gpu:
         return False
-    return any(kernel.hit is not None for kernel in kernels.direct)
+    return bool(kernels.candidates) or any(kernel.hit is not None for kernel in kernels.direct)

@@ -14,6 +14,9 @@ T = TypeVar("T")
 
 AWAY_SEC = 300.0
 """How long a server may be away during a wait: it or its machine may be restarting."""
+_LEAST_POLL_SEC = 0.05
+_POLL_SHARE = 0.05
+"""Of the time waited so far, between two updates."""
 
 
 async def wait_until(
@@ -36,7 +39,7 @@ async def wait_until(
         is_done: Whether there is nothing more to wait for.
         on_progress: Called with the value after every call of `look`.
         timeout_sec: Longest wait; None for no limit.
-        poll_sec: Seconds between updates.
+        poll_sec: Seconds between updates at most; at first they follow faster, for what takes a second or two.
         too_long: Says that it takes too long.
         away_sec: How long the server may be away, in seconds: the work continues without being watched.
         on_away: Called with the error after each update that the server did not answer.
@@ -64,7 +67,8 @@ async def wait_until(
                 return state
         if timeout_sec is not None and time.monotonic() - began >= timeout_sec:
             raise WaitTimeoutError(f"{too_long} after {timeout_sec:g} s", code="wait-timeout") from away
-        await link.sleep(poll_sec)
+        waited = time.monotonic() - began
+        await link.sleep(min(poll_sec, max(_LEAST_POLL_SEC, _POLL_SHARE * waited)))
 
 
 def each_of(*listeners: Callable[P, object] | None) -> Callable[P, None]:

@@ -10,7 +10,6 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 from tvm import relax, tirx
-from tvm.relax.dpl import TupleGetItemPattern, is_const, is_op, rewrite_call, wildcard
 
 from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main
 from tunefarm_tuning.tvm.transform.weights.formats import as_int8
@@ -26,38 +25,52 @@ _MAX_ELEMENTS = 1 << 20
 def fold_batch_norms(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with constant batch norms after 2-D convolutions merged into the convolutions' constant weights.
 
-    TVM's ``FoldBatchnormToConv2D`` writes epsilon as a float32, which float16 and float64 do not take.
+    TVM's ``FoldBatchnormToConv2D`` writes epsilon as a float32, which float16 and float64 do not take; its patterns take as long as the
+    rest of a ResNet's import.
     """
-    weight = is_const()
-    conv = is_op("relax.nn.conv2d")(wildcard(), weight)
-    statistics = [is_const() for _ in range(4)]
-    norm = is_op("relax.nn.batch_norm")(conv, *statistics)
+    return rewrite_main(mod, _NormFolder(mod))
 
-    def merge(norm_output: Any, matches: Any) -> Any:
-        old, attributes = matches[conv], matches[norm].attrs
-        if old.attrs["kernel_layout"] != "OIHW" or int(attributes.axis) != 1:
-            return norm_output
-        dtype = str(_array(matches[weight]).dtype)
-        # Computed in float64, and rounded once.
-        scale, shift, mean, variance = (
-            _array(matches[statistic]).astype(np.float64) for statistic in statistics
-        )
-        with np.errstate(all="ignore"):
-            factor = scale / np.sqrt(variance + float(attributes.epsilon))
-            merged = (_array(matches[weight]).astype(np.float64) * factor.reshape(-1, 1, 1, 1)).astype(dtype)
-            offset = (shift - mean * factor).reshape(1, -1, 1, 1).astype(dtype)
-        if not (np.isfinite(merged).all() and np.isfinite(offset).all()):
-            return norm_output  # the merged weights overflow; a norm after the convolution may not
-        if as_int8(_array(matches[weight]), 0) is not None and as_int8(merged, 0) is None:
-            return norm_output  # the convolution multiplies bytes, and could not with the merged weights
-        result = relax.Call(old.op, (old.args[0], relax.const(merged, dtype)), old.attrs)
-        return relax.op.add(result, relax.const(offset, dtype))
 
-    folded = tvm.IRModule(dict(mod.functions.items()), attrs=mod.attrs)
-    folded.update_func(
-        mod.get_global_var("main"), rewrite_call(TupleGetItemPattern(norm, 0), merge, mod["main"])
-    )
-    return folded
+@relax.expr_functor.mutator
+class _NormFolder(relax.PyExprMutator):  # type: ignore[misc]
+    def visit_tuple_getitem_(self, item: Any) -> Any:
+        rewritten = super().visit_tuple_getitem_(item)
+        norm = self._call("relax.nn.batch_norm", rewritten.tuple_value)
+        conv = None if norm is None else self._call("relax.nn.conv2d", norm.args[0])
+        if conv is None or int(rewritten.index) != 0:
+            return rewritten
+        merged = _merged(conv, norm)
+        if merged is None:
+            return rewritten
+        weight, offset = merged
+        result = relax.Call(conv.op, (conv.args[0], weight), conv.attrs)
+        return relax.op.add(self.builder_.emit(result), offset)
+
+    def _call(self, operator: str, expr: Any) -> Any | None:
+        """Return the call of an operator that a variable stands for, if all its further operands are constants."""
+        value = self.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
+        if operator_name(value) != operator:
+            return None
+        return value if all(isinstance(operand, tvm.ir.GenericConst) for operand in value.args[1:]) else None
+
+
+def _merged(conv: Any, norm: Any) -> tuple[Any, Any] | None:
+    """Return the weights of a convolution with its batch norm, and what is to be added; None if these have to stay apart."""
+    if conv.attrs["kernel_layout"] != "OIHW" or int(norm.attrs.axis) != 1:
+        return None
+    weight = _array(conv.args[1])
+    dtype = str(weight.dtype)
+    # Computed in float64, and rounded once.
+    scale, shift, mean, variance = (_array(operand).astype(np.float64) for operand in norm.args[1:])
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(variance + float(norm.attrs.epsilon))
+        merged = (weight.astype(np.float64) * factor.reshape(-1, 1, 1, 1)).astype(dtype)
+        offset = (shift - mean * factor).reshape(1, -1, 1, 1).astype(dtype)
+    if not (np.isfinite(merged).all() and np.isfinite(offset).all()):
+        return None  # the merged weights overflow; a norm after the convolution may not
+    if as_int8(weight, 0) is not None and as_int8(merged, 0) is None:
+        return None  # the convolution multiplies bytes, and could not with the merged weights
+    return relax.const(merged, dtype), relax.const(offset, dtype)
 
 
 def fold_weights(mod: tvm.IRModule) -> tvm.IRModule:
