@@ -36,6 +36,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import (
     mark_tails,
     without_tail_hints,
 )
+from tunefarm_tuning.tvm.default_schedules.cpu.overlapping_tiles import shift_last_tiles
 from tunefarm_tuning.tvm.default_schedules.cpu.ragged_reductions import vectorize_ragged_reductions
 from tunefarm_tuning.tvm.default_schedules.cpu.row_reductions import (
     schedule_row_chain,
@@ -94,6 +95,7 @@ KERNEL_RULES: tuple[KernelRule, ...] = (
 )
 STAGE_RULES: tuple[StageRule, ...] = (schedule_row_reduction, schedule_elementwise)
 BODY_REWRITES: tuple[BodyRewrite, ...] = (
+    shift_last_tiles,
     insert_prefetches,
     insert_joined_vectors,
     insert_dot_products,

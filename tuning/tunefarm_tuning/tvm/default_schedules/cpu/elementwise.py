@@ -23,6 +23,8 @@ _MAX_PIECES = 64
 _UNROLLED_BY_LLVM = 32
 """LLVM unrolls a loop of at most so many iterations, and then vectorises the loop around it, whose elements lie far apart."""
 _LONG_ROW = 64
+LEAST_VECTORS = 4
+"""Vectors of a loop that may have a tail; one of 100 elements takes as long as of 112."""
 _LEAST_REPEATED = 4
 """Lanes of a vector that is read by a shuffle."""
 
@@ -126,11 +128,12 @@ def vectorize_inner(
 
 
 def _split_lanes(sch: Any, loop: Any, extent: int, lanes: int) -> tuple[Any, Any]:
-    """Split a loop into vectors; return the loop over vectors and the loop inside one."""
+    """Split a loop into vectors, shorter ones where these fit a short loop; return the loop over vectors and the loop inside one."""
     fitting = lanes
     while fitting > 1 and extent % fitting:
         fitting //= 2
-    if fitting >= min(4, lanes) or extent < lanes:
+    is_short = extent < LEAST_VECTORS * lanes
+    if extent < lanes or (is_short and fitting >= min(4, lanes)):
         lanes = max(1, fitting)
     outer, inner = sch.split(loop, [None, lanes])
     if extent % lanes:

@@ -23,6 +23,8 @@ _EXPOSED = 0.02
 _MOST_TAPS = 25
 _REGISTERS_FOR_TAPS = 32
 _LEAST_LANES = 4
+_MAX_OVERLAP = 1 / 5
+"""Share of a row that tiles may compute twice where the last tile would else be computed by elements."""
 _SHARED_FACTORS = 4
 _LINE_BYTES, _SETS, _WAYS = 64, 64, 8  # size of the smallest common first cache
 
@@ -33,6 +35,7 @@ class RegisterTile:
 
     Attributes:
         joined: Whether two vectors, each half as long as the CPU's, are computed as one (`joined_vectors`).
+        overlaps: Whether the last tile of a row overlaps the one before it (`overlapping_tiles`).
         row_loops: Up to two loops, outer first, along which loaded vectors are used again.
         rows: Results of the tile along each of `row_loops`.
     """
@@ -43,6 +46,7 @@ class RegisterTile:
     row_loops: tuple[int, ...]
     rows: tuple[int, ...]
     joined: bool = False
+    overlaps: bool = False
 
     @property
     def registers(self) -> int:
@@ -70,7 +74,9 @@ def vector_loop_of(stage: Stage) -> int | None:
     return loop
 
 
-def choose_register_tile(stage: Stage, loop: int, machine: Machine) -> RegisterTile:
+def choose_register_tile(
+    stage: Stage, loop: int, machine: Machine, *, may_overlap: bool = False
+) -> RegisterTile:
     """Return the register tile of a reduction along its vector loop with the fewest estimated cycles."""
     along = [read for read in stage.reads if read.strides[loop] == 1]
     row_loops = _row_loops(stage, loop, along)
@@ -78,7 +84,7 @@ def choose_register_tile(stage: Stage, loop: int, machine: Machine) -> RegisterT
     reread = stage.reads if groups_of(stage, row_loops) else along
     steps = max(1, stage.points // prod(stage.extents[loop] for loop in stage.spatial))
     best: tuple[tuple[float, int], RegisterTile] | None = None
-    for tile in _tiles(stage, loop, row_loops, machine):
+    for tile in _tiles(stage, loop, row_loops, machine, may_overlap=may_overlap):
         # Of tiles that take as long, the squarest: its neighbours read the fewest inputs again. Long along the inner loop, it
         # leaves a thread whole rows of the result, which are the rows that the thread computed of the input.
         cost = (_cycles(stage, tile, along, steps, machine), sum(tile.rows))
@@ -136,7 +142,9 @@ def groups_of(stage: Stage, row_loops: Sequence[int]) -> list[int]:
     ]
 
 
-def _tiles(stage: Stage, loop: int, row_loops: tuple[int, ...], machine: Machine) -> Iterator[RegisterTile]:
+def _tiles(
+    stage: Stage, loop: int, row_loops: tuple[int, ...], machine: Machine, *, may_overlap: bool
+) -> Iterator[RegisterTile]:
     most_lanes = machine.lanes(stage.writes[0].dtype)
     registers = machine.registers
     if any(loop in read.near for read in stage.reads):
@@ -149,6 +157,18 @@ def _tiles(stage: Stage, loop: int, row_loops: tuple[int, ...], machine: Machine
     powers = list(_powers(extent, most_lanes))
     # A vector that the end of the loop cuts is computed by elements: a shorter one that the end does not cut is faster.
     whole = [lanes for lanes in powers if extent % lanes == 0]
+    if may_overlap and row_loops and extent % most_lanes:
+        most_wasted = extent if whole else extent * _MAX_OVERLAP
+        for vectors in _overlapping(extent, most_lanes, machine.core.most_vectors, most_wasted):
+            for rows in _rows(extents, registers, vectors):
+                yield RegisterTile(
+                    vector_loop=loop,
+                    lanes=most_lanes,
+                    vectors=vectors,
+                    row_loops=row_loops,
+                    rows=rows,
+                    overlaps=True,
+                )
     for lanes in _dividing(extent, most_lanes) if no_tail else whole or powers:
         most = machine.core.most_vectors
         is_half = lanes * 2 == most_lanes
@@ -169,6 +189,14 @@ def _tiles(stage: Stage, loop: int, row_loops: tuple[int, ...], machine: Machine
                     rows=rows,
                     joined=joined,
                 )
+
+
+def _overlapping(extent: int, lanes: int, most: int, most_wasted: float) -> Iterator[int]:
+    """Yield the vectors of tiles that compute no more than so many elements twice; a tile of one vector would load a factor for each product."""
+    fitting = extent // lanes
+    for vectors in range(min(2, fitting), min(most, fitting) + 1):
+        if vectors and -extent % (lanes * vectors) <= most_wasted:
+            yield vectors
 
 
 def _powers(extent: int, most_lanes: int) -> Iterator[int]:
@@ -237,8 +265,9 @@ def _cycles(stage: Stage, tile: RegisterTile, along: list[Access], steps: int, m
     tail = 1.0
     for axis, size in (*zip(tile.row_loops, tile.rows, strict=True), (tile.vector_loop, tile.width)):
         tiles *= ceil(stage.extents[axis] / size)
-        tail *= 1.0 if stage.extents[axis] % size == 0 else _TAIL
-    if stage.extents[tile.vector_loop] % tile.lanes:
+        is_whole = stage.extents[axis] % size == 0 or (tile.overlaps and axis == tile.vector_loop)
+        tail *= 1.0 if is_whole else _TAIL
+    if stage.extents[tile.vector_loop] % tile.lanes and not tile.overlaps:
         tail *= _TAIL**4
     return tiles * (step_cycles * steps + _TILE_CYCLES) * tail
 

@@ -8,6 +8,7 @@ from typing import Any
 from tunefarm_tuning.tvm.default_schedules.access import Access, nominal_size
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     PARALLEL_POINTS,
+    LEAST_VECTORS,
     is_worth_threads,
     reads_indices,
     vectorize_inner,
@@ -32,6 +33,14 @@ def lanes_of(stage: Stage, machine: Machine) -> int:
         lanes //= 2
     # A tail would need a condition, which `compute_at` loses.
     return lanes if lanes >= min(4, most) else 0
+
+
+def _is_ragged(stage: Stage, lanes: int, machine: Machine) -> bool:
+    """Return whether a reduction is left serial, for `vectorize_ragged_reductions`: short vectors fit its row, and a few long ones take less."""
+    most = machine.lanes(stage.writes[0].dtype)
+    if len(stage.reduction) > 1 or lanes == most:
+        return False
+    return stage.extents[stage.reduction[0]] >= LEAST_VECTORS * most
 
 
 def _runs_on(read: Access, stage: Stage) -> bool:
@@ -78,7 +87,7 @@ def schedule_row_chain(sch: Any, blocks: list[Any], machine: Machine) -> bool:
     parts: list[tuple[Any, int, bool]] = []  # block, lanes, whether it computes partial results
     for block, stage in zip(blocks[:-1], known[:-1], strict=True):
         lanes = lanes_of(stage, machine)
-        if lanes:
+        if lanes and not _is_ragged(stage, lanes, machine):
             parts.append((split_lanes(sch, block, stage, lanes), lanes, True))
             parts.append((block, 1, False))
         else:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from math import inf, log, prod
 from typing import Any
 
+from tvm import tirx
 from tvm.s_tir.schedule import ScheduleError
 
 from tunefarm_tuning.tvm.default_schedules.access import Access, nominal_size
@@ -22,6 +23,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     vectorize_inner,
 )
 from tunefarm_tuning.tvm.default_schedules.cpu.joined_vectors import join_in_pairs
+from tunefarm_tuning.tvm.default_schedules.cpu.overlapping_tiles import overlap_tiles
 from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import (
     RegisterTile,
     choose_register_tile,
@@ -64,9 +66,24 @@ def schedule_tiled_reduction(sch: Any, block: Any, machine: Machine) -> bool:
     loop = vector_loop_of(stage)
     if loop is None or stage.extents[loop] < 2:
         return False
-    tile = choose_register_tile(stage, loop, machine)
+    tile = choose_register_tile(stage, loop, machine, may_overlap=_may_overlap(sch, block, stage, loop))
     _TiledReduction(sch, block, stage, tile, machine).schedule()
     return True
+
+
+def _may_overlap(sch: Any, block: Any, stage: Stage, loop: int) -> bool:
+    """Return whether tiles along a loop may overlap: those of a product by a matrix that lies as it is, of known sizes."""
+    func, node = sch.mod["main"], sch.get(block)
+    if not all(isinstance(axis.dom.extent, tirx.IntImm) for axis in node.iter_vars):
+        return False
+    along = [index for index, read in enumerate(stage.reads) if read.strides[loop] == 1]
+    if len(along) != 1 or loop in stage.shared or any(loop in read.near for read in stage.reads):
+        return False
+    matrix, source = stage.reads[along[0]], node.reads[along[0]].source
+    is_packed = given_order(func, source) is not None or (
+        read_bytes(matrix) > _NEAR_BYTES and may_be_packed(func, source)
+    )
+    return not is_packed
 
 
 class _TiledReduction:
@@ -130,7 +147,7 @@ class _TiledReduction:
         sizes = [nominal_size(sch.get(loop).extent) for loop in spatial]
         first, fused = self._parallel(spatial, order, inner_loops)
         deepest = spatial[-1] if fused < len(spatial) else first
-        self._place_epilogue(epilogue, deepest)
+        epilogue = self._place_epilogue(epilogue, deepest)
         self._place_panel(order, spatial, first, fused)
         self._place_paddings(paddings, first, list(zip(order, sizes, strict=True))[:fused])
         unrolled: list[Any] = []
@@ -142,6 +159,8 @@ class _TiledReduction:
             sch.unroll(loop)
         sch.vectorize(lanes)
         init = sch.decompose_reduction(self._block, sums[0])
+        if tile.overlaps:
+            overlap_tiles(sch, [init, self._block, epilogue], tile.width)
         own = list(sch.get_loops(init))[-(len(inner) + 2) :]
         for loop in own[:-1]:
             sch.unroll(loop)
@@ -185,7 +204,7 @@ class _TiledReduction:
 
     def _split(self, loop: Any, extent: int, size: int, axis: int) -> tuple[Any, Any]:
         outer, inner = self._sch.split(loop, [None, size])
-        if extent % size:
+        if extent % size and not (self._tile.overlaps and axis == self._tile.vector_loop):
             self._tails.add(axis)
             hint_tail(self._sch, outer)
         return outer, inner
@@ -242,6 +261,8 @@ class _TiledReduction:
 
     def _paddings(self) -> list[tuple[Any, Access]]:
         """Return the blocks that may be computed with tiles, each with its read."""
+        if self._tile.overlaps:
+            return []
         reads = [(block, self._read_of_padding(block)) for block in self._sch.get_producers(self._block)]
         return [(block, read) for block, read in reads if read is not None]
 
@@ -315,7 +336,8 @@ class _TiledReduction:
         self._drops_columns = is_crop and 0 < dropped <= written.elements * _MAX_DROPPED
         return consumers[0] if self._drops_columns or stage.points == written.elements else None
 
-    def _place_epilogue(self, epilogue: Any | None, loop: Any) -> None:
+    def _place_epilogue(self, epilogue: Any | None, loop: Any) -> Any:
+        """Compute the step behind the sums, or a copy of them, in a tile's loop; return its block."""
         sch = self._sch
         if epilogue is not None:
             try:
@@ -330,11 +352,12 @@ class _TiledReduction:
         depth = len(list(sch.get_loops(self._block))) - len(self._stage.reduction) - len(self._tile.rows) - 2
         own = list(sch.get_loops(epilogue))[depth:]
         vectorize_inner(sch, own, self._tile.lanes, unroll=True, joined=self._tile.joined)
+        return epilogue
 
     def _place_panel(self, order: list[int], spatial: list[Any], first: Any, fused: int) -> None:
         """Copy the weights of a column of tiles into a panel, if many tiles use them."""
         tile, stage = self._tile, self._stage
-        if self._panel is None or self._lies_in_panels or tile.vector_loop not in order[:-1]:
+        if self._panel is None or self._lies_in_panels or tile.overlaps or tile.vector_loop not in order[:-1]:
             return
         index, _ = self._panel
         if not self._has_large_weights():
