@@ -7,8 +7,8 @@ from typing import Any
 
 from tunefarm_tuning.tvm.default_schedules.access import Access, nominal_size
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
-    PARALLEL_POINTS,
     LEAST_VECTORS,
+    PARALLEL_POINTS,
     is_worth_threads,
     reads_indices,
     vectorize_inner,

@@ -1,0 +1,102 @@
+"""Products whose results no vector divides, in default schedules: the last tile of a row overlaps the one before it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te, topi
+
+from tunefarm_tuning.core.errors import InvariantError
+from tunefarm_tuning.target.parse import parse_target
+from tunefarm_tuning.tvm.base.target import tvm_target
+from tunefarm_tuning.tvm.base.tir import int64_sizes, schedule_of
+from tunefarm_tuning.tvm.default_schedules.cpu.overlapping_tiles import overlap_tiles, shift_last_tiles
+from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule
+from tunefarm_tuning.tvm.default_schedules.stage import Machine
+
+AVX512 = parse_target("llvm -mcpu=skylake-avx512 -num-cores=1")
+AVX2 = parse_target("llvm -mcpu=haswell -num-cores=1")
+NEON = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -num-cores=1")
+HOST = parse_target("host")
+
+
+def product(rows: int, inner: int, columns: int, *, adds: bool, batch: int = 3) -> tvm.tirx.PrimFunc:
+    """Return products of matrices, as an attention has them; with a step behind them if it `adds`."""
+    a = te.placeholder(int64_sizes((batch, rows, inner)), name="a")
+    b = te.placeholder(int64_sizes((batch, inner, columns)), name="b")
+    sums = topi.nn.batch_matmul(a, b, transpose_b=False)
+    if not adds:
+        return te.create_prim_func([a, b, sums], index_dtype_override="int64")
+    c = te.placeholder(int64_sizes((batch, rows, columns)), name="c")
+    return te.create_prim_func([a, b, c, topi.add(sums, c)], index_dtype_override="int64")
+
+
+def vector_lengths(func: Any) -> set[int]:
+    return {int(length) for length in re.findall(r"T\.vectorized\(T\.int64\((\d+)\)\)", func.script())}
+
+
+@pytest.mark.parametrize(
+    ("columns", "target", "lengths"),
+    [
+        (196, AVX512, {16}),
+        (1500, AVX512, {16}),
+        (20, AVX512, {16}),
+        (200, AVX512, {16}),
+        (192, AVX512, {16}),
+        (12, AVX512, {4}),
+        (100, AVX2, {8}),
+        (197, NEON, {4}),
+    ],
+)
+def test_products_use_whole_vectors(columns: int, target: Any, lengths: set[int]) -> None:
+    func = default_schedule(product(50, 32, columns, adds=True), target)
+    assert vector_lengths(func) == lengths
+    assert ("T.min(" in func.script()) == bool(columns % max(lengths)), "of no tile a part is left"
+
+
+@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "columns"),
+    [(196, 196), (197, 197), (1, 196), (7, 20), (33, 18), (64, 100), (196, 31), (5, 17), (48, 257), (9, 16)],
+)
+def test_overlapping_tiles_compute_what_others_do(rows: int, columns: int, *, adds: bool) -> None:
+    func = default_schedule(product(rows, 24, columns, adds=adds), HOST).with_attr("global_symbol", "main")
+    kernel = tvm.tirx.build(tvm.IRModule({"main": func}), target=tvm_target(HOST))
+    rng = np.random.default_rng(0)
+    a, b, c = (
+        rng.normal(size=shape).astype(np.float32)
+        for shape in ((3, rows, 24), (3, 24, columns), (3, rows, columns))
+    )
+    guarded = np.full((3 * rows * columns + 64,), 7.0, "float32")
+    result = tvm.runtime.tensor(guarded)
+    view = result._create_view((3, rows, columns), "float32")
+    kernel(*map(tvm.runtime.tensor, (a, b, c)[: 2 + adds]), view)
+    expected = a.astype(np.float64) @ b + (c if adds else 0)
+    np.testing.assert_allclose(view.numpy(), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(result.numpy()[3 * rows * columns :], 7.0, "behind the last row")
+
+
+def test_sizes_that_the_run_knows_do_not_overlap() -> None:
+    rows = tvm.tirx.Var("rows", "int64")
+    columns = tvm.tirx.Var("columns", "int64")
+    a = te.placeholder((rows, *int64_sizes((32,))), name="a")
+    b = te.placeholder((*int64_sizes((32,)), columns), name="b")
+    func = te.create_prim_func([a, b, topi.matmul(a, b)], index_dtype_override="int64")
+    assert "overlapping" not in default_schedule(func, AVX512).script()
+
+
+def test_a_block_that_nothing_cuts_is_refused() -> None:
+    sch = schedule_of(product(8, 8, 32, adds=False).with_attr("global_symbol", "main"))
+    (block,) = sch.get_child_blocks(sch.get_sblock("root"))
+    loop = sch.get_loops(block)[2]
+    sch.reorder(sch.get_loops(block)[3], loop)
+    _, lanes = sch.split(loop, [None, 16])
+    sch.reorder(lanes)
+    sch.vectorize(lanes)
+    overlap_tiles(sch, [block], 16)
+    with pytest.raises(InvariantError, match="has no condition along its tiles"):
+        shift_last_tiles(sch.mod["main"], Machine.of(AVX512))

@@ -1,0 +1,67 @@
+"""Reductions of rows in default schedules: rows that only short vectors fit are computed by long ones, with a tail."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from scipy.special import softmax
+from tvm import te, topi
+
+from tunefarm_tuning.target.parse import parse_target
+from tunefarm_tuning.tvm.base.target import tvm_target
+from tunefarm_tuning.tvm.base.tir import int64_sizes
+from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule
+
+AVX512 = parse_target("llvm -mcpu=skylake-avx512 -num-cores=1")
+HOST = parse_target("host")
+
+
+def softmax_kernel(columns: int, target: Any) -> Any:
+    x = te.placeholder(int64_sizes((50, columns)), name="x")
+    func = te.create_prim_func([x, topi.nn.softmax(x, axis=-1)], index_dtype_override="int64")
+    return default_schedule(func, target)
+
+
+def longest_vector(func: Any) -> int:
+    return max(int(length) for length in re.findall(r"T\.vectorized\(T\.int64\((\d+)\)\)", func.script()))
+
+
+@pytest.mark.parametrize(
+    ("columns", "lanes"), [(192, 16), (196, 16), (200, 16), (100, 16), (1500, 16), (36, 4), (40, 8)]
+)
+def test_long_rows_are_reduced_in_whole_vectors(columns: int, lanes: int) -> None:
+    assert longest_vector(softmax_kernel(columns, AVX512)) == lanes
+
+
+@pytest.mark.parametrize("columns", [36, 40, 64, 65, 68, 100, 196, 197, 204, 1500])
+def test_a_softmax_of_ragged_rows_is_right(columns: int) -> None:
+    func = softmax_kernel(columns, HOST).with_attr("global_symbol", "main")
+    kernel = tvm.tirx.build(tvm.IRModule({"main": func}), target=tvm_target(HOST))
+    x = (10 * np.random.default_rng(0).normal(size=(50, columns))).astype(np.float32)
+    result = tvm.runtime.empty(x.shape, "float32")
+    kernel(tvm.runtime.tensor(x), result)
+    np.testing.assert_allclose(result.numpy(), softmax(x.astype(np.float64), axis=-1), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("columns", [68, 100, 196])
+def test_a_normalisation_of_ragged_rows_is_right(columns: int) -> None:
+    x = te.placeholder(int64_sizes((50, columns)), name="x")
+    scale, shift = (te.placeholder(int64_sizes((columns,)), name=name) for name in ("scale", "shift"))
+    y = topi.nn.layer_norm(x, scale, shift, [1], 1e-5)
+    func = default_schedule(te.create_prim_func([x, scale, shift, y], index_dtype_override="int64"), HOST)
+    kernel = tvm.tirx.build(
+        tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), target=tvm_target(HOST)
+    )
+    rng = np.random.default_rng(0)
+    values, factors, offsets = (
+        rng.normal(size=shape).astype(np.float32) for shape in ((50, columns), columns, columns)
+    )
+    result = tvm.runtime.empty(values.shape, "float32")
+    kernel(*map(tvm.runtime.tensor, (values, factors, offsets)), result)
+    wide = values.astype(np.float64)
+    normal = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(result.numpy(), normal * factors + offsets, rtol=1e-4, atol=1e-5)
