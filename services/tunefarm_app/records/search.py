@@ -15,7 +15,8 @@ from tunefarm_tuning.core.untrusted_text import clean
 MOST_WORKLOADS = 500
 """At most this many workloads are searched."""
 
-_SHAPE = re.compile(r"\[?\s*\d{1,10}(?:\s*[x×*,\s]\s*\d{1,10}){0,15}\s*\]?")
+# Between two numbers the text can be read in one way alone: else a search for many spaces would take hours.
+_SHAPE = re.compile(r"\[?\s*\d{1,10}(?:(?:\s*[x×*,]\s*|\s+)\d{1,10}){0,15}\s*\]?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,14 +41,14 @@ _METADATA = frozenset(
         ),
     )
 )
-_CARRIERS = tuple(
-    map(IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48"))
-)
+_CARRIERS = tuple(map(IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")))
 """Networks whose addresses end with an IPv4 address in 32 bits: compatible, mapped, translated, NAT64."""
+_LOCAL_NAT64 = IPv6Network("64:ff9b:1::/48")
+"""NAT64 of a network's own (RFC 8215): the IPv4 address is in one of five places (RFC 6052), and only that network knows where."""
 _ISATAP = 0x5EFE
 _NOT_PUBLIC = tuple(map(ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
 """Private ranges that some versions of Python treat as public."""
-_NEVER = "that no webhook may have: link-local, multicast, or where a cloud tells its machines their secrets"
+_NEVER = "that no webhook may have: link-local, multicast, of a local NAT64, or where a cloud tells its machines their secrets"
 _OTHER_SERVICES_BELOW = 1024
 _WEB_PORTS = frozenset({80, 443})
 
@@ -150,7 +150,7 @@ def _is_allowed(text: str, *, allow_private: bool) -> bool:
         address = _carried_ipv4(ip_address(text.partition("%")[0]))
     except ValueError:
         return False
-    if address in _METADATA or address.is_multicast or address.is_link_local:
+    if address in _METADATA or address in _LOCAL_NAT64 or address.is_multicast or address.is_link_local:
         return False
     return allow_private or _is_public(address)
 

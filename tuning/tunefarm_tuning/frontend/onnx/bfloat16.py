@@ -92,7 +92,7 @@ def _narrow_outputs(node: onnx.NodeProto, opsets: Mapping[str, int], known: Iter
     domain = node.domain if node.domain != "ai.onnx" else ""
     try:
         schema = onnx.defs.get_schema(node.op_type, opsets.get(domain, 1), domain)
-    except onnx.defs.SchemaError:
+    except (onnx.defs.SchemaError, TypeError):  # a version beyond 32 bits is a TypeError
         return list(node.output[:1])  # ONNX Runtime's own operators: outputs have the type of the inputs
     types = {
         schema.inputs[min(position, len(schema.inputs) - 1)].type_str

@@ -12,7 +12,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812  (as TVM's own documentation has it)
 
-from tunefarm_tuning.tvm.base.tir import CPU_ONLY, IS_SCHEDULED
+from tunefarm_tuning.tvm.base.tir import CHECKED_INDICES, CPU_ONLY, IS_SCHEDULED
 
 GROUP = 16
 """Trees that are walked together."""
@@ -71,7 +71,8 @@ def forest_kernel(forest: Forest, rows: Any, columns: int, num_targets: int) -> 
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("main")
         T.func_attr(
-            {"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": _OPAQUE, CPU_ONLY: "TreeEnsemble"}
+            {"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": _OPAQUE}
+            | {CPU_ONLY: "TreeEnsemble", CHECKED_INDICES: True}
         )
         x = T.arg("x", T.Buffer((count, columns), dtype))
         arguments = [

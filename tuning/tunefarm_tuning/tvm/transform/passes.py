@@ -22,6 +22,7 @@ from tunefarm_tuning.target.dot_products import (
     byte_products,
 )
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.base.index_bounds import bound_computed_indices
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import pipeline_name
 from tunefarm_tuning.tvm.kernels.legalize import legalize_ops
@@ -193,6 +194,8 @@ class GraphPass:
 PASSES: tuple[GraphPass, ...] = (
     GraphPass("ComputeBfloat16InFloat32", Level.SIMPLIFY, _ours(compute_bfloat16_in_float32)),
     GraphPass("BoundConstantIndices", Level.SIMPLIFY, _ours(bound_constant_indices)),
+    # TVM runs kernels that the importer wrote, where it folds constants
+    GraphPass("BoundComputedIndices", Level.SIMPLIFY, _ours(bound_computed_indices)),
     GraphPass("FoldWeights", Level.SIMPLIFY, _ours(fold_weights)),
     GraphPass("FoldBatchNorms", Level.SIMPLIFY, _ours(fold_batch_norms)),
     GraphPass("FoldConstant", Level.SIMPLIFY, relax.transform.FoldConstant()),
@@ -237,6 +240,7 @@ PASSES: tuple[GraphPass, ...] = (
     GraphPass("DispatchSortScan", Level.LOWER, relax.backend.DispatchSortScan()),
     GraphPass("LegalizeOps", Level.LOWER, legalize_ops(CPU_RULES), _on_cpu),
     GraphPass("LegalizeOps", Level.LOWER, legalize_ops(GPU_RULES), _on_gpu),
+    GraphPass("BoundComputedIndices", Level.LOWER, _ours(bound_computed_indices)),
     GraphPass("ZeroPipeline", Level.LOWER, _fuse_operators),
     GraphPass("MarkConstants", Level.LOWER, _mark_constants),
 )

@@ -26,6 +26,7 @@ def test_passes_of_a_cpu() -> None:
         *(
             "ComputeBfloat16InFloat32",
             "BoundConstantIndices",
+            "BoundComputedIndices",
             "FoldWeights",
             "FoldBatchNorms",
             "FoldConstant",
@@ -41,8 +42,8 @@ def test_passes_of_a_cpu() -> None:
         *("CanonicalizeBindings", "FuseHorizontally", "AddUpFloat16InFloat32", "ConvertLayout", "Normalize"),
         *("PropagateTransposesDown", "PropagateTransposesUp", "CanonicalizeBindings", "DeadCodeElimination"),
         *("FoldWeights", "FoldConstant", "WidenNarrowConvolutions", "SplitExtremes"),
-        *("WriteScans", "DispatchSampling", "DispatchSortScan", "LegalizeOps", "ZeroPipeline"),
-        "MarkConstants",
+        *("WriteScans", "DispatchSampling", "DispatchSortScan", "LegalizeOps", "BoundComputedIndices"),
+        *("ZeroPipeline", "MarkConstants"),
     ]
 
 
@@ -51,6 +52,7 @@ def test_passes_of_a_gpu() -> None:
         *(
             "ComputeBfloat16InFloat32",
             "BoundConstantIndices",
+            "BoundComputedIndices",
             "FoldWeights",
             "FoldBatchNorms",
             "FoldConstant",
@@ -59,7 +61,8 @@ def test_passes_of_a_gpu() -> None:
         *("FoldPads", "CropKernels", "DecomposeOpsForInference", "CanonicalizeBindings"),
         *("FuseHorizontally", "AddUpFloat16InFloat32", "ConvertLayout", "Normalize"),
         *("CancelTransposes", "CanonicalizeBindings", "DeadCodeElimination", "FoldWeights", "FoldConstant"),
-        *("DispatchSampling", "DispatchSortScan", "LegalizeOps", "ZeroPipeline", "MarkConstants"),
+        *("DispatchSampling", "DispatchSortScan", "LegalizeOps", "BoundComputedIndices", "ZeroPipeline"),
+        "MarkConstants",
     ]
 
 

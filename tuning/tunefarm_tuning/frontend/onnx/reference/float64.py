@@ -257,7 +257,7 @@ def _has_wide_kernel(operator: str, domain: str, version: int) -> bool:
         return False
     try:
         since = onnx.defs.get_schema(operator, version, domain).since_version
-    except onnx.defs.SchemaError:
+    except (onnx.defs.SchemaError, TypeError):  # a version beyond 32 bits is a TypeError
         since = version
     kernels = _kernels().get((operator, domain), [])
     return any(start <= since <= end and wide for start, end, wide in kernels)

@@ -121,7 +121,7 @@ def _is_same(operator: str, *opsets: int | None) -> bool:
     """Return whether an operator has the same inputs, outputs and attributes in two opsets: its types may differ."""
     try:
         schemas = [onnx.defs.get_schema(operator, opset) for opset in opsets]
-    except onnx.defs.SchemaError:
+    except (onnx.defs.SchemaError, TypeError):  # a version beyond 32 bits is a TypeError
         return False
     if len({schema.since_version for schema in schemas}) == 1:
         return True
