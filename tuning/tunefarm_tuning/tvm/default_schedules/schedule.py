@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import tvm
@@ -36,7 +37,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import (
     mark_tails,
     without_tail_hints,
 )
-from tunefarm_tuning.tvm.default_schedules.cpu.overlapping_tiles import shift_last_tiles
+from tunefarm_tuning.tvm.default_schedules.cpu.overlapping_tiles import TilesDoNotOverlap, shift_last_tiles
 from tunefarm_tuning.tvm.default_schedules.cpu.ragged_reductions import vectorize_ragged_reductions
 from tunefarm_tuning.tvm.default_schedules.cpu.row_reductions import (
     schedule_row_chain,
@@ -229,11 +230,10 @@ def _schedule_by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimF
     unscheduled = func.with_attr("global_symbol", "main")
     try:
         machine = Machine.of(target)
-        sch = inlined_schedule(unscheduled, is_transposed_apart)
-        by_rules = write_transpose(unscheduled, machine, sch) or _apply_kernel_rules(sch, machine)
-        scheduled = by_rules or unscheduled
-        for rewrite in BODY_REWRITES:
-            scheduled = rewrite(scheduled, machine)
+        try:
+            by_rules, scheduled = _by_all_rules(unscheduled, machine)
+        except TilesDoNotOverlap:
+            by_rules, scheduled = _by_all_rules(unscheduled, replace(machine, overlaps=False))
     except Exception as error:
         # TVM sometimes refuses a step that looked legal, with errors of many types. Then the loops stay unscheduled.
         raise_if_out_of_memory(error)
@@ -243,6 +243,18 @@ def _schedule_by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimF
     if compares_loops(scheduled):
         return finished(without_tail_hints(scheduled), func)
     return finished(mark_tails(scheduled), func)
+
+
+def _by_all_rules(
+    unscheduled: tvm.tirx.PrimFunc, machine: Machine
+) -> tuple[tvm.tirx.PrimFunc | None, tvm.tirx.PrimFunc]:
+    """Return a kernel as the rules of kernels scheduled it, None if none fits, and as the rewrites of bodies left it."""
+    sch = inlined_schedule(unscheduled, is_transposed_apart)
+    by_rules = write_transpose(unscheduled, machine, sch) or _apply_kernel_rules(sch, machine)
+    scheduled = by_rules or unscheduled
+    for rewrite in BODY_REWRITES:
+        scheduled = rewrite(scheduled, machine)
+    return by_rules, scheduled
 
 
 def _apply_kernel_rules(sch: Schedule, machine: Machine) -> tvm.tirx.PrimFunc | None:

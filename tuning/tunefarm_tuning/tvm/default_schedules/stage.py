@@ -49,6 +49,7 @@ class Machine:
         bfloat16_lanes: The sums of its instruction for products of bfloat16; 0 without one.
         bfloat16_matrix_lanes: The results of a row of its instruction for two rows of bfloat16; 0 without one.
         core: What a core can do in a cycle.
+        overlaps: Whether tiles may overlap; False for a kernel where they cannot (`cpu.overlapping_tiles`).
     """
 
     vector_bytes: int
@@ -57,6 +58,7 @@ class Machine:
     bfloat16_lanes: int = 0
     bfloat16_matrix_lanes: int = 0
     core: Core = ANY_X86
+    overlaps: bool = True
 
     @classmethod
     def of(cls, target: Target) -> Machine:

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from math import inf, log, prod
 from typing import Any
 
-from tvm import tirx
 from tvm.s_tir.schedule import ScheduleError
 
 from tunefarm_tuning.tvm.default_schedules.access import Access, nominal_size
@@ -23,7 +22,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     vectorize_inner,
 )
 from tunefarm_tuning.tvm.default_schedules.cpu.joined_vectors import join_in_pairs
-from tunefarm_tuning.tvm.default_schedules.cpu.overlapping_tiles import overlap_tiles
+from tunefarm_tuning.tvm.default_schedules.cpu.overlapping_tiles import may_overlap_tiles, overlap_tiles
 from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import (
     RegisterTile,
     choose_register_tile,
@@ -66,24 +65,10 @@ def schedule_tiled_reduction(sch: Any, block: Any, machine: Machine) -> bool:
     loop = vector_loop_of(stage)
     if loop is None or stage.extents[loop] < 2:
         return False
-    tile = choose_register_tile(stage, loop, machine, may_overlap=_may_overlap(sch, block, stage, loop))
+    may_overlap = machine.overlaps and may_overlap_tiles(sch, block, stage, loop, _NEAR_BYTES)
+    tile = choose_register_tile(stage, loop, machine, may_overlap=may_overlap)
     _TiledReduction(sch, block, stage, tile, machine).schedule()
     return True
-
-
-def _may_overlap(sch: Any, block: Any, stage: Stage, loop: int) -> bool:
-    """Return whether tiles along a loop may overlap: those of a product by a matrix that lies as it is, of known sizes."""
-    func, node = sch.mod["main"], sch.get(block)
-    if not all(isinstance(axis.dom.extent, tirx.IntImm) for axis in node.iter_vars):
-        return False
-    along = [index for index, read in enumerate(stage.reads) if read.strides[loop] == 1]
-    if len(along) != 1 or loop in stage.shared or any(loop in read.near for read in stage.reads):
-        return False
-    matrix, source = stage.reads[along[0]], node.reads[along[0]].source
-    is_packed = given_order(func, source) is not None or (
-        read_bytes(matrix) > _NEAR_BYTES and may_be_packed(func, source)
-    )
-    return not is_packed
 
 
 class _TiledReduction:
@@ -160,7 +145,7 @@ class _TiledReduction:
         sch.vectorize(lanes)
         init = sch.decompose_reduction(self._block, sums[0])
         if tile.overlaps:
-            overlap_tiles(sch, [init, self._block, epilogue], tile.width)
+            overlap_tiles(sch, [init, self._block, epilogue], stage.extents[tile.vector_loop], tile.width)
         own = list(sch.get_loops(init))[-(len(inner) + 2) :]
         for loop in own[:-1]:
             sch.unroll(loop)
@@ -334,7 +319,25 @@ class _TiledReduction:
         is_crop = len(reads) == 1 and 1 in reads[0].strides  # not pairs of results, nor every second one
         dropped = written.elements - stage.points
         self._drops_columns = is_crop and 0 < dropped <= written.elements * _MAX_DROPPED
+        if not all(self._goes_by_tiles(read, stage) for read in reads):
+            return None
         return consumers[0] if self._drops_columns or stage.points == written.elements else None
+
+    def _goes_by_tiles(self, read: Access, consumer: Stage) -> bool:
+        """Return whether a step goes through the results by whole tiles: columns that it takes apart begin where tiles do, or the other way round."""
+        stage, tile = self._stage, self._tile
+        sizes = {tile.vector_loop: tile.width, **dict(zip(tile.row_loops, tile.rows, strict=True))}
+        apart = {loop: stage.writes[0].strides[loop] or 0 for loop in stage.spatial}
+        for extent, stride in zip(consumer.extents, read.strides, strict=True):
+            if extent == 1 or not stride or stride in apart.values():
+                continue
+            loop = max(
+                (loop for loop in apart if apart[loop] <= stride), key=lambda loop: apart[loop], default=None
+            )
+            elements = 0 if loop is None else sizes.get(loop, 1) * apart[loop]
+            if not elements or (elements % stride and stride % elements):
+                return False
+        return True
 
     def _place_epilogue(self, epilogue: Any | None, loop: Any) -> Any:
         """Compute the step behind the sums, or a copy of them, in a tile's loop; return its block."""

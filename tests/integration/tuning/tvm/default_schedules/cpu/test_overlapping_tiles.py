@@ -10,11 +10,14 @@ import pytest
 import tvm
 from tvm import te, topi
 
-from tunefarm_tuning.core.errors import InvariantError
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.base.tir import int64_sizes, schedule_of
-from tunefarm_tuning.tvm.default_schedules.cpu.overlapping_tiles import overlap_tiles, shift_last_tiles
+from tunefarm_tuning.tvm.default_schedules.cpu.overlapping_tiles import (
+    TilesDoNotOverlap,
+    overlap_tiles,
+    shift_last_tiles,
+)
 from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule
 from tunefarm_tuning.tvm.default_schedules.stage import Machine
 
@@ -80,6 +83,49 @@ def test_overlapping_tiles_compute_what_others_do(rows: int, columns: int, *, ad
     np.testing.assert_array_equal(result.numpy()[3 * rows * columns :], 7.0, "behind the last row")
 
 
+@pytest.mark.parametrize("columns", [150, 146, 37])
+def test_a_crop_behind_a_product_is_right(columns: int) -> None:
+    padded = columns + -columns % 8
+    a, b = (
+        te.placeholder(int64_sizes((60, 24)), name="a"),
+        te.placeholder(int64_sizes((24, padded)), name="b"),
+    )
+    sums = topi.nn.matmul(a, b)
+    crop = te.compute(int64_sizes((60, columns)), lambda i, j: sums[i, j] + 1.0, name="crop")
+    func = default_schedule(te.create_prim_func([a, b, crop], index_dtype_override="int64"), HOST)
+    kernel = tvm.tirx.build(
+        tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), target=tvm_target(HOST)
+    )
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=shape).astype(np.float32) for shape in ((60, 24), (24, padded)))
+    result = tvm.runtime.empty((60, columns), "float32")
+    kernel(*map(tvm.runtime.tensor, (x, y)), result)
+    expected = (x.astype(np.float64) @ y + 1)[:, :columns]
+    np.testing.assert_allclose(result.numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [60, 196, 197])
+@pytest.mark.parametrize("form", ["transposed", "reshaped", "split"])
+def test_steps_that_go_through_results_in_another_way_are_right(form: str, rows: int) -> None:
+    a, b = te.placeholder(int64_sizes((rows, 24)), name="a"), te.placeholder(int64_sizes((24, 196)), name="b")
+    sums = topi.nn.matmul(a, b)
+    shape = {"transposed": (196, rows), "reshaped": (rows, 14, 14), "split": (rows, 7, 28)}[form]
+    moved = topi.transpose(sums, (1, 0)) if form == "transposed" else topi.reshape(sums, int64_sizes(shape))
+    func = te.create_prim_func([a, b, topi.nn.relu(moved)], index_dtype_override="int64")
+    scheduled = default_schedule(func, HOST)
+    assert vector_lengths(scheduled)
+    kernel = tvm.tirx.build(
+        tvm.IRModule({"main": scheduled.with_attr("global_symbol", "main")}), target=tvm_target(HOST)
+    )
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=size).astype(np.float32) for size in ((rows, 24), (24, 196)))
+    result = tvm.runtime.empty(shape, "float32")
+    kernel(*map(tvm.runtime.tensor, (x, y)), result)
+    product = np.maximum(x.astype(np.float64) @ y, 0)
+    expected = product.T if form == "transposed" else product.reshape(shape)
+    np.testing.assert_allclose(result.numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_sizes_that_the_run_knows_do_not_overlap() -> None:
     rows = tvm.tirx.Var("rows", "int64")
     columns = tvm.tirx.Var("columns", "int64")
@@ -97,6 +143,6 @@ def test_a_block_that_nothing_cuts_is_refused() -> None:
     _, lanes = sch.split(loop, [None, 16])
     sch.reorder(lanes)
     sch.vectorize(lanes)
-    overlap_tiles(sch, [block], 16)
-    with pytest.raises(InvariantError, match="has no condition along its tiles"):
+    overlap_tiles(sch, [block], 32, 16)
+    with pytest.raises(TilesDoNotOverlap, match="does not go through its row by tiles"):
         shift_last_tiles(sch.mod["main"], Machine.of(AVX512))
