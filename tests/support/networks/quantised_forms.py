@@ -139,6 +139,8 @@ FORMS: dict[str, onnx.ModelProto] = {
 SMALL_GROUPS: dict[str, onnx.ModelProto] = {
     "groups of two": grouped(8, 16, 16, dtype=np.int8),
     "depthwise": grouped(32, 32, 32),
+    "depthwise, strides": grouped(48, 48, 48, (9, 13), np.int8, strides=[2, 2]),
+    "depthwise, twelve": grouped(12, 12, 12),
     "depthwise, two results": grouped(16, 16, 32),
     "depthwise, u8 weights": unsigned(16, 97, 16),
     "depthwise, 1d": grouped(12, 12, 12, (30,)),
