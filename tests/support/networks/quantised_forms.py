@@ -131,6 +131,7 @@ FORMS: dict[str, onnx.ModelProto] = {
     ),
     "depthwise, odd, s8": grouped(6, 6, 6, (9, 7), np.int8, strides=[2, 1]),
     "depthwise, seven": grouped(7, 7, 7),
+    "depthwise, twelve": grouped(12, 12, 12),
     "groups, dynamic": dynamic([1, 32, 10, 10], [64, 16, 3, 3], pads=[1] * 4, kernel_shape=[3, 3], group=2),
     "dynamic, same": dynamic(SHAPE, [32, 16, 3, 3], auto_pad="SAME_UPPER", kernel_shape=[3, 3]),
 }
@@ -139,6 +140,7 @@ FORMS: dict[str, onnx.ModelProto] = {
 SMALL_GROUPS: dict[str, onnx.ModelProto] = {
     "groups of two": grouped(8, 16, 16, dtype=np.int8),
     "depthwise": grouped(32, 32, 32),
+    "depthwise, strides": grouped(48, 48, 48, (9, 13), np.int8, strides=[2, 2]),
     "depthwise, two results": grouped(16, 16, 32),
     "depthwise, u8 weights": unsigned(16, 97, 16),
     "depthwise, 1d": grouped(12, 12, 12, (30,)),

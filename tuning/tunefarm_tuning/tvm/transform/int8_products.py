@@ -135,6 +135,8 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
         weights = _scaled_weights(call) if quantised else None
         if weights is None or not _pays(call, weights, self._instruction):
             return None
+        if data is not None and _takes_taps(call, weights, self._instruction):
+            return None  # `_depthwise` takes fewer instructions
         if when_run is not None:
             product = relax.op.astype(self._emitted(self._product(call, when_run, weights)), _FLOAT)
             scale = relax.op.multiply(
@@ -167,13 +169,7 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
         if data is None or not isinstance(call.args[1], tvm.ir.GenericConst):
             return None
         weights, instruction = _scaled_weights(call), self._instruction.by_row
-        if (
-            weights is not None
-            and not weights.centres.any()
-            and weights.steps.shape[-1] % instruction.lanes == 0
-            and int(call.attrs.dilation[0]) == 1
-            and taps_of(*weights.steps.shape[:2]) <= MOST_TAPS
-        ):
+        if weights is not None and _has_taps(call, weights, instruction):
             zero = shifted_zero(data.zero, data.dtype, instruction.activations)
             kernel = partial(
                 integer_depthwise_conv2d, rows=weights.steps.shape[0], instruction=instruction, zero=zero
@@ -296,6 +292,27 @@ def _pays(call: Any, weights: _Weights, best: ByteProducts) -> bool:
     depth, results = weights.steps.shape[-2:]
     floats = depth * ceil(results / best.by_row.lanes) * (_DEPTHWISE_COST if is_depthwise(call) else 1)
     return bool(_count(groups, depth, steps.shape[-1] // groups, instruction, merged) <= floats)
+
+
+def _has_taps(call: Any, weights: _Weights, instruction: ByteProducts) -> bool:
+    """Return whether `integer_depthwise_conv2d` can compute a depthwise convolution."""
+    return (
+        not weights.centres.any()
+        and weights.steps.ndim == 4
+        and weights.steps.shape[-1] % instruction.lanes == 0
+        and int(call.attrs.dilation[0]) == 1
+        and taps_of(*weights.steps.shape[:2]) <= MOST_TAPS
+    )
+
+
+def _takes_taps(call: Any, weights: _Weights, best: ByteProducts) -> bool:
+    """Return whether a depthwise convolution takes fewer instructions with the taps of four rows in each than with groups as one."""
+    if not is_depthwise(call) or not _has_taps(call, weights, best.by_row):
+        return False
+    rows, columns, depth, channels = weights.steps.shape
+    instruction, merged = _way(call, weights.steps, best)
+    as_groups = rows * columns * _count(channels, depth, 1, instruction, merged)
+    return bool(channels // best.by_row.lanes * taps_of(rows, columns) < as_groups)
 
 
 def _with_ones(steps: NDArray[Any], groups: int) -> NDArray[Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from llvm_cpus import cpus_of
 from scheduled_networks import (
+    ARM,
     AVX2,
     AVX512,
     HOST,
@@ -66,6 +67,8 @@ def test_tiles_do_not_crowd_the_cache(channels: int, rows: tuple[int, int]) -> N
         (48, 7, AVX512, False),  # too much code
         (20, 3, AVX512, False),  # the last channels fill no vector
         (48, 3, AVX2, False),  # too few registers
+        (48, 3, ARM, True),  # 32 registers, of which other tiles use 28
+        (48, 5, ARM, True),
     ],
 )
 def test_taps_of_a_depthwise_convolution_share_what_they_read(

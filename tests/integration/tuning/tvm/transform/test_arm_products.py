@@ -173,6 +173,17 @@ def test_sums_stay_in_registers(tmp_path: Path) -> None:
         assert not any(re.search(r"\t(?:ldr|str|ldp|stp)\tq.*\[sp", block) for block in multiplying(text))
 
 
+@pytest.mark.parametrize("name", ["depthwise", "depthwise, strides"])
+def test_taps_of_bytes_share_loads_and_shuffles(name: str, tmp_path: Path) -> None:
+    """A load of sixteen channels and two steps of shuffles are for four instructions; each was the load of a factor."""
+    for target in (N1, NEWER):
+        (text,) = assemblies(SMALL_GROUPS[name], tmp_path, target)
+        blocks = "".join(multiplying(text))
+        counts = {code: len(re.findall(rf"\t{code}\t", blocks)) for code in ("sdot", "zip[12]")}
+        assert counts["sdot"] % 12 == 0
+        assert 0 < counts["zip[12]"] <= 2 * counts["sdot"]
+
+
 @pytest.mark.matrix(every=3)
 @pytest.mark.parametrize("name", BFLOAT16_NETWORKS)
 def test_every_product_of_bfloat16_has_the_instruction(name: str, tmp_path: Path) -> None:

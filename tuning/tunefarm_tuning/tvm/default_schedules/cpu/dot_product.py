@@ -47,7 +47,10 @@ _MOST_SUMS = {16: 28, 4: 20}
 """Registers for sums of bfloat16's products, by the instruction's lanes: of AVX-512, of Arm. The others have factors."""
 _REGISTERS = {16: 32, 8: 16, 4: 32}
 """By the instruction's lanes: of AVX-512, of AVX, of Arm."""
-_MOST_TAP_COLUMNS = 14
+_MOST_TAP_SUMS = {4: 16, 8: 14, 16: 14}
+"""Registers for sums of a depthwise convolution, by the instruction's lanes."""
+_TAP_LANES, _TAP_BYTES = 8, 16
+"""An instruction of fewer sums shares loads and shuffles of a vector of so many bytes with others."""
 _MOST_UNROLLED_TAPS = 256
 _LATENCY_CYCLES = 4.0
 _TILE_CYCLES = 16.0  # cycles to clear and store a tile
@@ -172,17 +175,24 @@ def _schedule(
         prefetch_weights(sch, dot, spatial, vectors * lanes * kind.products, tiles)
 
 
-def _schedule_taps(sch: Any, block: Any, epilogue: Any | None, lanes: int) -> None:
-    """Schedule the sums of a depthwise convolution: all taps of a tile are unrolled, so that its columns share what they read."""
+def _schedule_taps(sch: Any, block: Any, epilogue: Any | None, own_lanes: int) -> None:
+    """Schedule the sums of a depthwise convolution: all taps of a tile are unrolled, so that its columns share what they read.
+
+    Instructions of few sums (`own_lanes`) share the load of a whole vector of bytes, and the shuffles of four rows.
+    """
+    lanes = own_lanes
     if epilogue is None:
         epilogue = sch.cache_write(block, 0, "local")
     else:
         sch.set_scope(block, 0, "local")
     points = prod(_extents(sch, sch.get_loops(block)))
+    if own_lanes < _TAP_LANES and nominal_size(sch.get(sch.get_loops(block)[3]).extent) % _TAP_BYTES == 0:
+        lanes = _TAP_BYTES
     dot = sch.blockize(instruction_loops(sch, block, lanes))
     image, down, across, channel, *taps = sch.get_loops(dot)
     width = nominal_size(sch.get(across).extent)
-    columns = _tap_columns(width, prod(_extents(sch, taps)))
+    vectors = -(-lanes // own_lanes)
+    columns = _tap_columns(width, prod(_extents(sch, taps)), _MOST_TAP_SUMS[own_lanes] // vectors)
     tile, column = sch.split(across, [None, columns])
     sch.reorder(image, down, tile, channel, column, *taps)
     sch.reverse_compute_at(epilogue, channel)
@@ -197,12 +207,12 @@ def _schedule_taps(sch: Any, block: Any, epilogue: Any | None, lanes: int) -> No
     sch.annotate(dot, _ANNOTATION, lanes)
 
 
-def _tap_columns(width: int, instructions: int) -> int:
+def _tap_columns(width: int, instructions: int, sums: int) -> int:
     """Return the columns of a tile of a depthwise convolution: those that leave the smallest tail, and of these the most.
 
-    Each column has so many instructions for a vector of channels; all of a tile are unrolled.
+    Each column has so many instructions for a vector of channels; all of a tile are unrolled. There are registers for `sums` columns.
     """
-    most = max(1, min(width, _MOST_TAP_COLUMNS, _MOST_UNROLLED_TAPS // instructions))
+    most = max(1, min(width, sums, _MOST_UNROLLED_TAPS // instructions))
     return min(
         range(1, most + 1),
         key=lambda columns: (-(-width // columns) * columns + width / (4 * columns), -columns),
@@ -300,7 +310,7 @@ def instruction(block: Any, lanes: int, machine: Machine) -> Any:
     factors = [read for read in block.reads if not read.source.same_as(result.source)]
     kind = kind_of(str(block.name_hint))
     if kind is BYTE_TAPS:
-        image, weights = sorted(factors, key=lambda read: int(read.region[-1].extent))
+        weights, image = sorted(factors, key=lambda read: int(read.region[1].extent))
         return _tap_instruction(result, image, weights, lanes, machine)
     activations, weights = sorted(factors, key=lambda read: int(read.region[-1].extent))
     products = int(activations.region[-1].extent)
@@ -336,12 +346,40 @@ def _tap_instruction(result: Any, image: Any, weights: Any, lanes: int, machine:
         image.source[batch, row + number, column, tirx.Ramp(channel, tirx.const(1, "int64"), lanes)]
         for number in range(rows)
     ]
+    own_lanes = machine.byte_products.by_row.lanes
+    if own_lanes < lanes:
+        return _tap_instructions(result, vectors, weights, lanes // own_lanes, machine.byte_products.by_row)
     order = [number * lanes + lane for lane in range(lanes) for number in range(rows)]
     own = weights.source[vector_indices(weights, rows * lanes)]
     indices = vector_indices(result, lanes)
     four = tirx.Shuffle(vectors, order)
     added = add_bytes(result.source[indices], four, own, machine.byte_products.by_row)
     return tirx.BufferStore(result.source, added, list(indices))
+
+
+def _tap_instructions(result: Any, rows: list[Any], weights: Any, count: int, own: ByteProducts) -> Any:
+    """Return the statements of several instructions, for the channels of four vectors of bytes: two steps of shuffles join the rows."""
+    *outer, channel = [dim.min for dim in result.region]
+    group, *behind, first = [dim.min for dim in weights.region]
+    added = []
+    for number in range(count):
+        upper = number >= count // 2
+        even, odd = (_zipped(rows[row], rows[row + 2], upper=upper) for row in range(2))
+        four = _zipped(even, odd, upper=number % 2 == 1)
+        factors = weights.source[
+            (group + number, *behind, tirx.Ramp(first, tirx.const(1, "int64"), 4 * own.lanes))
+        ]
+        indices = [*outer, tirx.Ramp(channel + number * own.lanes, tirx.const(1, "int64"), own.lanes)]
+        sums = add_bytes(result.source[tuple(indices)], four, factors, own)
+        added.append(tirx.BufferStore(result.source, sums, indices))
+    return tirx.SeqStmt(added)
+
+
+def _zipped(first: Any, second: Any, *, upper: bool) -> Any:
+    """Return the elements of two vectors of bytes in turns, of their lower or upper halves."""
+    start = _TAP_BYTES // 2 if upper else 0
+    order = [lane + side for lane in range(start, start + _TAP_BYTES // 2) for side in (0, _TAP_BYTES)]
+    return tirx.Shuffle([first, second], order)
 
 
 def vector_indices(region: Any, count: int) -> tuple[Any, ...]:

@@ -21,7 +21,8 @@ _MEMORY_CYCLES = 2.5  # cycles for a vector from beyond the second cache
 _EXPOSED = 0.02
 """Share of these cycles that is not hidden; a larger share would favour tiles of one vector, which are slow."""
 _MOST_TAPS = 25
-_REGISTERS_FOR_TAPS = 32
+_REGISTERS_FOR_TAPS = 28  # of 32: `Machine.registers` of most Arm cores leaves four to LLVM
+_TAP_RESULTS = 16  # registers for results and factors; the other 16 hold what the taps read
 _LEAST_LANES = 4
 _MAX_OVERLAP = 1 / 5
 """Share of a row that tiles may compute twice where the last tile would else be computed by elements."""
@@ -150,7 +151,7 @@ def _tiles(
     if any(loop in read.near for read in stage.reads):
         registers //= 2  # a shuffle keeps its inputs for the next one
     elif shares_taps(stage, loop, machine):
-        registers //= 2  # the others have what the taps read
+        registers = _TAP_RESULTS
     extent = stage.extents[loop]
     extents = [stage.extents[axis] for axis in row_loops]
     no_tail = loop in stage.shared
