@@ -6,6 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+_LONGEST = 80
+"""Characters of a bound value that people are shown."""
+
 
 def value_texts(values: Mapping[str, Any]) -> list[str]:
     """Return values (numbers, nested sequences, arrays) as texts; what is no number, the server refuses."""
@@ -13,6 +16,12 @@ def value_texts(values: Mapping[str, Any]) -> list[str]:
         f"{name}={json.dumps(_plain(value), separators=(',', ':'), default=str)}"
         for name, value in values.items()
     ]
+
+
+def short_value(value: Any) -> str:
+    """Return a bound value for people: ``16000``, ``[1.0, 2.0]``; a long one is cut."""
+    text = json.dumps(_plain(value), default=str)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def _plain(value: Any) -> Any:

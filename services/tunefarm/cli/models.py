@@ -13,6 +13,7 @@ from tunefarm.cli.base.commands import command, group
 from tunefarm.cli.base.completion import complete_model
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.options import (
+    NO_CHANGE,
     Inputs,
     LabelChanges,
     Limit,
@@ -27,6 +28,8 @@ from tunefarm.cli.base.output import Output
 from tunefarm.cli.base.references import find_model
 from tunefarm.cli.base.upload_file import upload_file
 from tunefarm_text import quantities
+from tunefarm_text.bindings import short_value
+from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.workload.binding_text import parse_values
 
 if TYPE_CHECKING:
@@ -93,7 +96,10 @@ def change_model(out: Output, server: Server, model_id: ModelId, labels: LabelCh
     """Change the tags or the note of a model."""
     with server.connect() as client:
         model_id = find_model(client, model_id)
-        model = client.models.change(model_id, **labels.changes(lambda: client.models.get(model_id).tags))
+        changes = labels.changes(lambda: client.models.get(model_id).tags)
+        if not changes:
+            raise InvalidInputError(NO_CHANGE, code="invalid-request")
+        model = client.models.change(model_id, **changes)
     _show(out, model)
 
 
@@ -297,8 +303,10 @@ def _show(out: Output, model: Model) -> None:
     )
     if model.tags:
         out.text(f"tags: {', '.join(model.tags)}")
-    if model.note:
-        out.text(model.note)
+    for line in model.note.splitlines():
+        out.text(line)
+    for name, value in model.values.items():
+        out.text(f"input {name} is bound to {short_value(value)}")
     if model.error:
         out.text(f"{model.error.code}: {model.error.message}", style="red")
     if model.state != "ready":

@@ -25,7 +25,7 @@ from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from tunefarm.client import Client, Record
+    from tunefarm.client import Client, Record, RecordImport
     from tunefarm_tuning.records.record import TuningRecord
 
 app = group("records", "Search, export, import and reduce tuning records, on the server and in files.")
@@ -236,7 +236,7 @@ def import_records(
                 lines.write_text("".join(f"{record.to_json()}\n" for record in database.records), "utf-8")
                 answer = client.records.add(lines, keep_unknown=keep_unknown)
         else:
-            answer = client.records.add(source, keep_unknown=keep_unknown)
+            answer = _add_lines(client, source, keep_unknown=keep_unknown)
     left_out.update(answer.left_out)
     out.result(
         {"imported": answer.imported, "left_out": dict(left_out), "unchecked": answer.unchecked},
@@ -250,13 +250,24 @@ def import_records(
     _note_left_out(out, left_out)
 
 
+def _add_lines(client: Client, source: Path, *, keep_unknown: bool) -> RecordImport:
+    """Add the records of a file of JSON lines; a refusal of the server's names the file."""
+    from tunefarm.client.errors import InvalidRequestError
+
+    try:
+        return client.records.add(source, keep_unknown=keep_unknown)
+    except InvalidRequestError as error:
+        error.detail = f"{source}, read as records in JSON lines: {error.detail}"
+        raise
+
+
 @command(app, "purge")
 def purge_records(
     out: Output,
     server: Server,
     device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="Name or id of the device.")],
 ) -> None:
-    """Delete all records that a device measured, also of one that was removed, by its id. Needs a key with the scope admin.
+    """Delete all records that a device measured; `tunefarm device list --state removed` has the ids of removed ones. Needs a key with the scope admin.
 
     Names the jobs whose artifacts were compiled with them. What compiles found out is deleted too: the next ones find it out again.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -113,8 +114,7 @@ def tune_model(
         return
     if upload.name is not None and len(files) > 1:
         raise InvalidInputError("--name is for one file: here are several", code="invalid-request")
-    if not detach:
-        check_folder(output)
+    _check_output(out, output, detach=detach)
     with _client(out, server, detach=detach) as client:
         run_sweep(
             out,
@@ -182,8 +182,7 @@ def _run(
         output: Folder for the results.
         detach: Return when the job is created.
     """
-    if not detach:
-        check_folder(output)
+    _check_output(out, output, detach=detach)
     with _client(out, server, detach=detach) as client:
         named: dict[str, Any] = {"tags": labels.tag or (), "note": labels.note or "", **terms}
         client.jobs.check(**named)  # a typo must not cost an upload
@@ -216,6 +215,17 @@ def _run(
             )
             raise
     _show_results(out, handle.job, files, report)
+
+
+def _check_output(out: Output, folder: Path, *, detach: bool) -> None:
+    """Check that results can be written; with `detach`, which writes none, warn if a folder was named."""
+    if not detach:
+        check_folder(folder)
+    elif folder != Path():
+        name = shlex.quote(str(folder))
+        out.warning(
+            f"--detach downloads nothing: `tunefarm jobs artifact JOB -o {name}` does, when the job has ended"
+        )
 
 
 def _check_limits(limits: Mapping[str, float | None]) -> None:

@@ -92,6 +92,7 @@ class Board:
             self._enter(Phase.IMPORT, None, text if operators else "")
             self._finish(Phase.IMPORT)
         else:
+            self.phases[Phase.IMPORT].text = ""  # what it waited for did not stop it
             self.stop()
 
     def on_job(self, job: Job) -> None:

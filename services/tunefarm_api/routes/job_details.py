@@ -25,6 +25,7 @@ from tunefarm_app.jobs.trace import job_trace
 from tunefarm_app.records.rooflines import job_rooflines
 from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.document import JobReport
+from tunefarm_app.report.evidence import Evidence
 from tunefarm_app.report.measuring import (
     artifact_file,
     artifact_of,
@@ -34,15 +35,17 @@ from tunefarm_app.report.measuring import (
     measuring_of,
     signed_statement,
 )
+from tunefarm_app.report.numbers import kernel_numbers, time_shares
 from tunefarm_app.report.page import content_security_policy, page_name, report_page
 from tunefarm_app.storage.rows import grouped
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.values import Artifact
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.search.task_groups import counting
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
 
-_WORKED_OUT = {"outcomes", "flops", "roofline", "counts"}
+_WORKED_OUT = {"outcomes", "flops", "roofline", "counts", "share"}
 SourceKind = Literal["schedule", "llvm", "asm", "cuda"]
 ARTIFACT_MEDIA_TYPE = "application/vnd.tunefarm.artifact"
 
@@ -56,6 +59,8 @@ def list_job_tasks(job_id: str, services: ServicesDep) -> Page[JobTask]:
         outcomes = repos.trials.outcomes(job_id)
         model_tasks = repos.models.tasks(job.model_id)
         rooflines = job_rooflines(repos, job, tasks, model_tasks)
+        artifact = repos.artifacts.for_job(job_id)
+    shares = time_shares(tasks, kernel_numbers(tasks, Evidence({}, artifact.report if artifact else {})))
     flops = {(task.workload_key, task.toolchain): task.flops for task in model_tasks}
     counts = counting([grouped(task, task.best_cost_sec) for task in tasks])
     items = [
@@ -63,6 +68,7 @@ def list_job_tasks(job_id: str, services: ServicesDep) -> Page[JobTask]:
             **{name: getattr(task, name) for name in JobTask.model_fields if name not in _WORKED_OUT},
             outcomes=outcomes.get(task.position, {}),
             counts=counted,
+            share=shares[task.position],
             flops=flops.get((task.workload_key, task.toolchain)),
             roofline=Roofline.model_validate(rooflines[task.position])
             if task.position in rooflines
@@ -78,7 +84,7 @@ def list_trials(
     job_id: str,
     services: ServicesDep,
     position: Annotated[int | None, Query(ge=0, lt=1 << 31, description="Only trials of this task.")] = None,
-    outcome: Annotated[str | None, Query(max_length=100, description="Only trials of this outcome.")] = None,
+    outcome: Annotated[Outcome | None, Query(description="Only trials of this outcome.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Page[Trial]:

@@ -17,6 +17,7 @@ from tunefarm_app.records.purging import purge_records
 from tunefarm_app.records.search import RecordSearch, find_best, find_records, parse_shape
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_tuning.core.errors import NotFoundError
+from tunefarm_tuning.core.outcome import Outcome
 
 router = APIRouter(prefix="/v1", tags=["records"])
 
@@ -38,7 +39,7 @@ def list_records(
             description="Only records of kernels with an argument whose shape contains this (`1x56x56x64`)."
         ),
     ] = None,
-    outcome: Annotated[_Text, Query(description="Only records of this outcome.")] = None,
+    outcome: Annotated[Outcome | None, Query(description="Only records of this outcome.")] = None,
     job_id: Annotated[_Text, Query(description="Only records that this job measured.")] = None,
     limit: Limit = 50,
     cursor: Annotated[str | None, cursor_of("rec")] = None,

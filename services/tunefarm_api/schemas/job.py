@@ -344,9 +344,9 @@ class JobTask(Output):
     alternative: TaskAlternative | None = Field(
         None, description="Algorithm that the task belongs to; null for a kernel of the original network."
     )
-    counts: bool = Field(
-        True,
-        description="Whether its time counts in the network's. A faster alternative replaces it.",
+    counts: bool = Field(True, description="Whether its time counts: no faster alternative replaces it.")
+    share: float | None = Field(
+        None, description="Share of an inference: of the artifact, else of the best times; null if unknown."
     )
     trials: int = Field(description="Number of trials so far.")
     failures: int = Field(description="Number of failed trials.")

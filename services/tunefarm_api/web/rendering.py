@@ -14,6 +14,7 @@ from tunefarm_api.auth import ADMIN, key_of
 from tunefarm_api.web.assets import asset_url
 from tunefarm_db.values import ApiKey
 from tunefarm_text import quantities
+from tunefarm_text.bindings import short_value
 from tunefarm_text.job_terms import libraries_option
 
 
@@ -62,6 +63,7 @@ def _environment() -> Environment:
         quantities.plural,
         quantities.rate,
         quantities.shape,
+        short_value,
         quantities.size,
         quantities.ratio,
         quantities.temperature,

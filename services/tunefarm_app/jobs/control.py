@@ -94,6 +94,10 @@ def pause_job(services: Services, job_id: str) -> Job:
         job = repos.jobs.get(job_id, lock=True)
         if job.state is JobState.PAUSED:
             return job
+        if job.state.is_finished:
+            raise ConflictError(
+                f"the job {job.state.clause}: it cannot be paused", code="job-state", state=job.state.value
+            )
         progress: Json = {**without_wait(job.progress), "phase": "paused", "paused_in": job.state.value}
         job = repos.jobs.move(job_id, JobState.PAUSED, progress=progress)
         repos.events.add(job_id, "paused", {"state": progress["paused_in"]})

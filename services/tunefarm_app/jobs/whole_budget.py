@@ -21,7 +21,7 @@ from tunefarm_app.storage.rows import (
     own_wall_sec,
     wants_other_shapes,
 )
-from tunefarm_db.repositories.farm.overview import OTHER_SHAPES
+from tunefarm_db.repositories.farm.overview import OTHER_SHAPES, CompileTime
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json
 from tunefarm_tuning.search.budget import Budget
@@ -40,7 +40,6 @@ _LEAST_GOAL_SEC = 0.1
 """Of a job that has spent its budget: a goal of 0 is that of the best so far."""
 _SPARE_SHARE = 0.04
 _IMPORTED_LATELY_SEC = 60.0
-_Times = tuple[float, int, dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,34 +87,35 @@ def expected_compile_sec(repos: Repositories, job: Job, kernels: int, *, other_s
     """
     own = repos.overview.compile_times(job, same_model=True, limit=_SAME_MODEL)
     others = repos.overview.compile_times(job, same_model=False, limit=_OTHER_MODELS)
-    beside_sec = sum(
-        _baseline_sec(name, [times for *_, times in own], [times for *_, times in others])
-        for name in baselines_of(job)
-    )
+    beside_sec = sum(_baseline_sec(name, own, others) for name in baselines_of(job))
     if other_shapes and wants_other_shapes(job) and binding_of(repos.models.get(job.model_id)).shapes:
         beside_sec += _other_shapes_sec(own, others, kernels)
     if own:
-        return beside_sec + max(sec for sec, _, _ in own)
+        return beside_sec + max(compiled.sec for compiled in own)
     if others:
-        return beside_sec + kernels * median(sec / max(tasks, 1) for sec, tasks, _ in others)
+        return beside_sec + kernels * median(compiled.sec / max(compiled.kernels, 1) for compiled in others)
     return beside_sec + _FIXED_SEC + kernels * _PER_KERNEL_SEC
 
 
-def _other_shapes_sec(own: Sequence[_Times], others: Sequence[_Times], kernels: int) -> float:
+def _other_shapes_sec(own: Sequence[CompileTime], others: Sequence[CompileTime], kernels: int) -> float:
     """Return how long code for all sizes should take: by compiles of the model that built it, else per kernel by those of other models."""
-    if known := [times[OTHER_SHAPES] for *_, times in own if OTHER_SHAPES in times]:
+    if known := [
+        compiled.optional_sec[OTHER_SHAPES] for compiled in own if OTHER_SHAPES in compiled.optional_sec
+    ]:
         return max(known)
-    per_kernel = [times[OTHER_SHAPES] / max(tasks, 1) for _, tasks, times in others if OTHER_SHAPES in times]
+    per_kernel = [
+        compiled.optional_sec[OTHER_SHAPES] / max(compiled.kernels, 1)
+        for compiled in others
+        if OTHER_SHAPES in compiled.optional_sec
+    ]
     return kernels * (median(per_kernel) if per_kernel else _PER_KERNEL_OTHER_SHAPES_SEC)
 
 
-def _baseline_sec(
-    name: str, own: Sequence[Mapping[str, float]], others: Sequence[Mapping[str, float]]
-) -> float:
+def _baseline_sec(name: str, own: Sequence[CompileTime], others: Sequence[CompileTime]) -> float:
     """Return how long timing another runtime should take: by compiles of the model, else by those of other models."""
-    if known := [times[name] for times in own if name in times]:
+    if known := [compiled.optional_sec[name] for compiled in own if name in compiled.optional_sec]:
         return max(known)
-    known = [times[name] for times in others if name in times]
+    known = [compiled.optional_sec[name] for compiled in others if name in compiled.optional_sec]
     return median(known) if known else _PER_BASELINE_SEC
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from tunefarm_app.report.document import JobReport, ReportBreakdown
 from tunefarm_app.report.evidence import Evidence, noted_ratio, ratio_of
 from tunefarm_app.report.parts import ReportLatency, ReportRatio, ReportTiming
+from tunefarm_app.storage.rows import grouped
 from tunefarm_db.repositories.jobs.jobs import JobNumbers
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, JobTask, Json
@@ -21,6 +22,7 @@ from tunefarm_text.coverage_words import NOT_TRIED
 from tunefarm_text.quantities import duration, percent, plural
 from tunefarm_tuning.core.ratio import Ratio
 from tunefarm_tuning.records.coverage import MissReason
+from tunefarm_tuning.search.task_groups import counting
 
 UNTUNED = "untuned"
 _SLACK = 1e-6
@@ -114,6 +116,22 @@ def kernel_numbers(tasks: Sequence[JobTask], evidence: Evidence) -> dict[int, Ke
         if _is_timed(kernel)
         else kernel
         for position, kernel in numbers.items()
+    }
+
+
+def time_shares(tasks: Sequence[JobTask], numbers: Mapping[int, KernelNumbers]) -> dict[int, float | None]:
+    """Return each kernel's share of an inference of the artifact, by position; of the kernels' best times, while that is not known."""
+    if any(kernel.share_after is not None for kernel in numbers.values()):
+        return {position: kernel.share_after for position, kernel in numbers.items()}
+    counts = counting([grouped(task, task.best_cost_sec) for task in tasks])
+    calls_sec = [
+        (numbers[task.position].call_sec or task.best_cost_sec or 0.0) * task.weight if counted else 0.0
+        for task, counted in zip(tasks, counts, strict=True)
+    ]
+    total_sec = sum(calls_sec)
+    return {
+        task.position: sec / total_sec if sec and total_sec else None
+        for task, sec in zip(tasks, calls_sec, strict=True)
     }
 
 

@@ -248,6 +248,22 @@ def test_an_imported_model_shows_its_network_without_a_reload(
 
 
 @WIDTHS
+def test_a_model_shows_what_its_inputs_are_bound_to(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
+    file = server.write_model(tmp_path / "net.onnx")
+    with Client(server.url, server.api_key) as client:
+        model = client.models.upload(file, values={"sr": 16000, "mean": [0.485, 0.456, 0.406] * 20})
+        client.models.wait(model.id)
+    page = seat.sign_in()
+    page.goto(f"{server.url}/models/{model.id}")
+    rows = page.get_by_role("region", name="Inputs and outputs").locator("tr", has_text="bound value")
+    expect(rows).to_have_count(2)
+    expect(rows.filter(has_text="sr")).to_contain_text("16000")
+    expect(rows.filter(has_text="mean")).to_contain_text("[0.485, 0.456")
+    nothing_is_cut_off(page)
+    seat.nothing_serious(page)
+
+
+@WIDTHS
 def test_a_refused_form_keeps_its_values(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
     page = seat.sign_in()
     with Client(server.url, server.api_key) as client:

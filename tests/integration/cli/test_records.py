@@ -178,6 +178,8 @@ def test_what_cannot_be_imported_is_refused_whole(
     assert refused(log) == "records-incomplete"
     log.write_text("{}\n" + text)
     assert refused(log) == "invalid-record"
+    told = run("records", "import", log, code=2).stderr
+    assert f"error: {log}, read as records in JSON lines: line 1: " in told
     folder = tmp_path / "database"
     folder.mkdir()
     (folder / WORKLOADS).write_text("")
@@ -215,3 +217,9 @@ def test_a_devices_records_are_purged(run: Any, farm: Any, client: Client) -> No
     assert none == {"records": 0, "measured_by": [], "used_by": []}
     token = run("device", "token", "--guest", "--device-key", "guests").stdout.strip()
     assert token.startswith("tfk_")
+
+
+def test_an_outcome_that_does_not_exist_is_refused(run: Any, farm: Any) -> None:
+    told = run("records", "list", "--outcome", "crashed", code=2).stderr
+    assert "outcome must be 'ok', 'instantiation-error', " in told
+    run("records", "list", "--outcome", "run-crash")

@@ -107,6 +107,14 @@ def test_a_run_that_ends_early() -> None:
     assert board.phases[Phase.COMPILE].status is Status.WAITING
 
 
+def test_what_an_import_waited_for_is_not_why_it_stopped() -> None:
+    board = Board()
+    board.on_model(Model.read({"id": "mdl_1", "state": "importing", "waiting": "waiting for a worker"}))
+    board.on_model(model("failed"))
+    state = board.phases[Phase.IMPORT]
+    assert (state.status, state.text) == (Status.STOPPED, "")
+
+
 def test_the_nearest_limit_counts() -> None:
     assert budget_used(tuning(8, tuned_sec=75.0)) == 0.75
     assert budget_used(tuning(64)) == 1.0

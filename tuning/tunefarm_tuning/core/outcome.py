@@ -6,15 +6,14 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """The classes of outcomes. Every trial has exactly one.
+    """How a trial ended. Every trial has exactly one outcome."""
 
-    To add a class: add it here, in the order of a trial's steps; return it as a `Failure` from the builder or runner that meets
-    it; add its sentence to `tunefarm_app.report.words.OUTCOMES` and a row to docs/how-to.md. Values are stored in records
-    and databases: never rename one.
-
-    Source: the set began as AutoTVM's ``MeasureErrorNo`` (TVM v0.19); crashes have classes of their own
-    here, and the device's failures are kept apart from the candidate's.
-    """
+    # To add a class: add it here, in the order of a trial's steps; return it as a `Failure` from the builder or runner that meets
+    # it; add its sentence to `tunefarm_app.report.words.OUTCOMES` and a row to docs/how-to.md. Values are stored in records
+    # and databases: never rename one.
+    #
+    # Source: the set began as AutoTVM's ``MeasureErrorNo`` (TVM v0.19); crashes have classes of their own here, and the device's
+    # failures are kept apart from the candidate's.
 
     OK = "ok"
     INSTANTIATION_ERROR = "instantiation-error"  # the config does not apply to the workload

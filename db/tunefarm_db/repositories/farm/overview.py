@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from sqlalchemy import ColumnElement, Select, Text, cast, func, or_, select
 
@@ -76,6 +76,21 @@ class DeviceHead:
     held: bool
     fence: int
     calibrate_at: float | None
+
+
+class CompileTime(NamedTuple):
+    """How long a compile took.
+
+    Attributes:
+        sec: Seconds without those of `optional_sec`.
+        kernels: The number of the job's kernels.
+        optional_sec: Seconds of what not every compile has: of each other runtime that was timed, by its name, and under
+            `OTHER_SHAPES` of the code for all sizes where it was built.
+    """
+
+    sec: float
+    kernels: int
+    optional_sec: dict[str, float]
 
 
 class Overview(Repository):
@@ -155,13 +170,8 @@ class Overview(Repository):
         query = select(ArtifactRow.job_id, ArtifactRow.report).where(ArtifactRow.job_id.in_(list(job_ids)))
         return {row[0]: row[1] for row in self._run(query)}
 
-    def compile_times(
-        self, job: Job, *, same_model: bool, limit: int
-    ) -> list[tuple[float, int, dict[str, float]]]:
-        """Return seconds, number of tasks, and seconds of what not every compile has, of the newest compiles, the newest first.
-
-        They followed a search, on such devices. What not every compile has is each other runtime that was timed, and `OTHER_SHAPES`
-        where that code was built; the first seconds are without it.
+    def compile_times(self, job: Job, *, same_model: bool, limit: int) -> list[CompileTime]:
+        """Return how long compiles took that followed a search on such devices, the newest first.
 
         Args:
             job: For its pool and target.
@@ -193,7 +203,7 @@ class Overview(Repository):
                 optional = dict(baselines or {})
                 if OTHER_SHAPES in phases and (other_shapes or {}).get("entry"):
                     optional[OTHER_SHAPES] = phases[OTHER_SHAPES]
-                times.append((max(float(sec), 0.0), count, optional))
+                times.append(CompileTime(max(float(sec), 0.0), count, optional))
         return times
 
     def earlier_report(self, job: Job) -> Json | None:

@@ -85,6 +85,9 @@ class LabelOptions(OptionGroup):
     note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="A text for people.")] = None
 
 
+NO_CHANGE = "nothing is to be changed: give one of the options that --help lists"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelChanges(LabelOptions):
     """Changes of tags and note."""

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_WHOLE_ID = re.compile(r"(?:job|mdl|dev|swp)_[0-9a-z]{26}")
+_WHOLE_ID = re.compile(r"(job|mdl|dev|swp)_[0-9a-z]{26}")
+_KINDS = {"job": "job", "mdl": "model", "dev": "device", "swp": "sweep"}
 _MOST_NAMED = 5
 
 
@@ -30,9 +31,9 @@ def find_job(client: Client, text: str) -> str:
 
     Raises:
         NotFoundError: ``job-not-found``.
-        InvalidInputError: ``ambiguous``.
+        InvalidInputError: ``ambiguous``, ``invalid-request``.
     """
-    if _WHOLE_ID.fullmatch(text):
+    if _is_id("job", text):
         return text
     models = list(client.models.all())
     is_name = text.strip() in {model.name for model in models}
@@ -54,9 +55,9 @@ def find_model(client: Client, text: str) -> str:
 
     Raises:
         NotFoundError: ``model-not-found``.
-        InvalidInputError: ``ambiguous``.
+        InvalidInputError: ``ambiguous``, ``invalid-request``.
     """
-    if _WHOLE_ID.fullmatch(text):
+    if _is_id("model", text):
         return text
     newest: dict[str, Model] = {}
     models = list(client.models.all())
@@ -80,9 +81,9 @@ def find_sweep(client: Client, text: str) -> str:
 
     Raises:
         NotFoundError: ``sweep-not-found``.
-        InvalidInputError: ``ambiguous``.
+        InvalidInputError: ``ambiguous``, ``invalid-request``.
     """
-    if _WHOLE_ID.fullmatch(text):
+    if _is_id("sweep", text):
         return text
     sweeps = {
         sweep.id: (
@@ -99,11 +100,26 @@ def find_device(client: Client, text: str) -> Device:
 
     Raises:
         NotFoundError: ``device-not-found``.
-        InvalidInputError: ``ambiguous``.
+        InvalidInputError: ``ambiguous``, ``invalid-request``.
     """
+    _is_id("device", text)
     devices = {device.id: device for device in client.devices.list()}
     names = {device.id: ({device.name}, f"{device.name} ({device.id})") for device in devices.values()}
     return devices[_choose("device", text, names)]
+
+
+def _is_id(kind: str, text: str) -> bool:
+    """Return whether the text is a whole id of this kind.
+
+    Raises:
+        InvalidInputError: ``invalid-request`` if it is empty, or a whole id of another kind.
+    """
+    if not text.strip():
+        raise InvalidInputError(f"the name or id of a {kind} is empty", code="invalid-request")
+    match = _WHOLE_ID.fullmatch(text)
+    if match is not None and (other := _KINDS[match[1]]) != kind:
+        raise InvalidInputError(f"{text} is the id of a {other}, not of a {kind}", code="invalid-request")
+    return match is not None
 
 
 def _choose(kind: str, text: str, candidates: Mapping[str, tuple[Collection[str], str]]) -> str:

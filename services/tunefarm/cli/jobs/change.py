@@ -11,7 +11,7 @@ from tunefarm.cli.base import exit_codes
 from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.edge import Exit, describe
-from tunefarm.cli.base.options import ChangeOptions, LabelChanges
+from tunefarm.cli.base.options import NO_CHANGE, ChangeOptions, LabelChanges
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.base.references import find_job
 from tunefarm.cli.jobs.look import JobId, app, show_state
@@ -68,8 +68,10 @@ def change_job(
     """
     with server.connect() as client:
         job_id = find_job(client, job_id)
-        labelled = labels.changes(lambda: client.jobs.get(job_id).tags)
-        job = client.jobs.change(job_id, **changes.terms(), **labelled)
+        changed = {**changes.terms(), **labels.changes(lambda: client.jobs.get(job_id).tags)}
+        if all(value is None for value in changed.values()):
+            raise InvalidInputError(NO_CHANGE, code="invalid-request")
+        job = client.jobs.change(job_id, **changed)
     show_state(out, job)
 
 

@@ -20,7 +20,7 @@ from tunefarm_text import quantities
 from tunefarm_text.job_terms import RUNTIMES, STOPS, runtime_title
 
 if TYPE_CHECKING:
-    from tunefarm.client import Job, JobTask
+    from tunefarm.client import Job
 
 app = group("jobs", "Show, follow, change and cancel tuning jobs, and get their results.")
 JobId = Annotated[
@@ -214,7 +214,8 @@ def _kernel_times(kernel: Mapping[str, Any]) -> list[str]:
 def list_job_tasks(out: Output, server: Server, job_id: JobId) -> None:
     """List a job's kernels: the progress of the search, and the best config against the device's roofline.
 
-    The bound is the roofline: the device's peak, or the limit of its bandwidth if that is lower.
+    The bound is the roofline: the device's peak, or the limit of its bandwidth if that is lower. Shares are of an inference of the
+    artifact; while there is none, of the sum of the best times.
     """
     with server.connect() as client:
         job_id = find_job(client, job_id)
@@ -229,7 +230,7 @@ def list_job_tasks(out: Output, server: Server, job_id: JobId) -> None:
             ">failed": lambda task: task.failures,
             ">best": lambda task: quantities.latency(task.best_cost_sec),
             ">untuned": lambda task: quantities.latency(task.untuned_cost_sec),
-            ">share": lambda task: _share(task, tasks),
+            ">share": lambda task: quantities.percent(task.share),
             ">rate": lambda task: quantities.rate(
                 task.roofline.flops_per_sec if task.roofline else None, "FLOP/s"
             ),
@@ -296,15 +297,6 @@ def watch_job(out: Output, server: Server, job_id: JobId) -> None:
 
 def _counts(outcomes: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
-
-
-def _share(task: JobTask, tasks: tuple[JobTask, ...]) -> str:
-    """Return a kernel's share of the model's time."""
-    counting = (other for other in tasks if other.counts and other.best_cost_sec is not None)
-    total = sum(other.weight * (other.best_cost_sec or 0.0) for other in counting)
-    if task.best_cost_sec is None or not task.counts or not total:
-        return quantities.NONE
-    return quantities.percent(task.weight * task.best_cost_sec / total)
 
 
 def _leaves_out_other_shapes(job: Job) -> bool:

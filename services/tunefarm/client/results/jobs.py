@@ -210,6 +210,7 @@ class JobTask(Shown, Answer):
         roofline: Efficiency against the device's peak; None if no config works yet.
         spent_sec: Seconds spent on the task.
         counts: Whether its time counts in the network's. A faster alternative replaces it.
+        share: Its share of an inference of the artifact; of the kernels' best times, while that is not known. None if unknown.
     """
 
     position: int
@@ -225,6 +226,7 @@ class JobTask(Shown, Answer):
     roofline: Roofline | None = None
     spent_sec: float = 0.0
     counts: bool = True
+    share: float | None = None
 
     def summary(self) -> Mapping[str, str]:
         """Return the kernel's row in a notebook: column name to text."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -10,14 +10,12 @@ from typing import Any
 from tunefarm_api.web.charts.sparkline import staircase
 from tunefarm_api.web.jobs.job_view import Speedup, first_cost_sec
 from tunefarm_app.report.evidence import Evidence
-from tunefarm_app.report.numbers import KernelNumbers, kernel_numbers
-from tunefarm_app.storage.rows import grouped
+from tunefarm_app.report.numbers import KernelNumbers, kernel_numbers, time_shares
 from tunefarm_db.values import JobTask, ModelTask
 from tunefarm_text import quantities
 from tunefarm_text.algorithms import algorithm_title
 from tunefarm_text.coverage_words import REASONS
 from tunefarm_tuning.measure.roofline import Roofline
-from tunefarm_tuning.search.task_groups import counting
 
 _UNKNOWN = KernelNumbers()
 
@@ -56,7 +54,7 @@ def task_lines(
     tasks = list(tasks)
     numbers = kernel_numbers(tasks, Evidence(manifest={}, report=report or {}))
     known = {(task.workload_key, task.toolchain): task for task in model_tasks}
-    shares = _shares(tasks, numbers)
+    shares = time_shares(tasks, numbers)
     lines = []
     for task in tasks:
         kernel = numbers[task.position]
@@ -76,22 +74,6 @@ def task_lines(
             )
         )
     return sorted(lines, key=lambda line: (-(line.share or 0.0), line.task.position))
-
-
-def _shares(tasks: Sequence[JobTask], numbers: Mapping[int, KernelNumbers]) -> dict[int, float | None]:
-    """Return each kernel's share of an inference of the artifact; of the kernels' best times, while that is not known."""
-    if any(kernel.share_after is not None for kernel in numbers.values()):
-        return {position: kernel.share_after for position, kernel in numbers.items()}
-    counts = counting([grouped(task, task.best_cost_sec) for task in tasks])
-    calls_sec = [
-        (numbers[task.position].call_sec or task.best_cost_sec or 0.0) * task.weight if counted else 0.0
-        for task, counted in zip(tasks, counts, strict=True)
-    ]
-    total_sec = sum(calls_sec)
-    return {
-        task.position: sec / total_sec if sec and total_sec else None
-        for task, sec in zip(tasks, calls_sec, strict=True)
-    }
 
 
 def task_speedup(task: JobTask, kernel: KernelNumbers = _UNKNOWN) -> Speedup | None:

@@ -43,7 +43,7 @@ def test_each_counts_with_the_least_of_its_times_and_all_its_calls() -> None:
     sums = kernel_sums([A, B], DIRECT, MAIN)
     assert sums == KernelSums(tuned_sec=2 * 1.0 + 5.0, untuned_sec=2 * 2.0 + 4.0, kernels=2)
     assert sums.pays
-    assert str(sums) == "the tuned kernels alone take 7.00 s, and 8.00 s untuned"
+    assert str(sums) == "the tuned kernels alone take 7.00 s at their fastest, and 8.00 s untuned"
     assert not kernel_sums([B], DIRECT, MAIN).pays
     assert KernelSums(tuned_sec=2.25, untuned_sec=2.20, kernels=1).pays
 

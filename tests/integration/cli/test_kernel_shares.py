@@ -1,0 +1,41 @@
+"""The command tells a kernel's share of the time as the job's page and report do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunefarm.client import Client
+from tunefarm_app.report.numbers import set_report
+
+
+def test_shares_are_of_the_artifact(run: Any, farm: Any, client: Client, tmp_path: Path) -> None:
+    job = client.tune(farm.write_model(tmp_path / "net.onnx", tasks=2), trials=16)
+    job.wait()
+    first, second = job.tasks()
+    searched = [task.weight * (task.best_cost_sec or 0.0) for task in (first, second)]
+    assert first.share == pytest.approx(searched[0] / sum(searched)), "nothing was timed in the artifact"
+    missing = {
+        "workload_key": second.workload_key, "name": second.name, "weight": 2,
+        "reason": "slower-than-untuned", "message": "",
+    }  # fmt: skip
+    report = {
+        "coverage": {
+            "tasks": 2, "covered": 1, "hits": [{"workload_key": first.workload_key}], "misses": [missing],
+        },
+        "kernels": [
+            {"workload_key": first.workload_key, "untuned_sec": [9e-6], "tuned_sec": [6e-6]},
+            {"workload_key": second.workload_key, "untuned_sec": [1e-6], "tuned_sec": [8e-6]},
+        ],
+    }  # fmt: skip
+    with farm.services.uow.write() as repos:
+        set_report(repos, job.id, report)
+    assert [task.share for task in job.tasks()] == [pytest.approx(0.75), pytest.approx(0.25)]
+    raw = json.loads(run("jobs", "tasks", job.id, "--json").stdout)
+    assert [task["share"] for task in raw] == [pytest.approx(0.75), pytest.approx(0.25)]
+    table = run("jobs", "tasks", job.id).stdout
+    assert "75 %" in table
+    assert "25 %" in table
