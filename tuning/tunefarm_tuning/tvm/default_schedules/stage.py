@@ -37,6 +37,8 @@ _SPATIAL = 0  # tvm.tirx.IterVar.DataPar
 _SELECTS = "if_then_else"
 _REUSE = 1.5
 """A stage is recomputed for each use if it is used at most this often per element."""
+_MANY_READS = 16
+"""A stage that reads more tensors, as a concatenation of columns, is computed once: each copy chooses among all of them."""
 _CHEAP_CALLS = {_SELECTS, "likely", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"}
 
 
@@ -285,7 +287,7 @@ def inline_stages(sch: Any, stays: Stays | None = None) -> None:
             continue
         if stays is not None and stays(sch, stage, consumers):
             continue
-        if len(consumers) > 1 and stage.is_costly:
+        if len(consumers) > 1 and (stage.is_costly or len(stage.reads) > _MANY_READS):
             continue
         with suppress(ScheduleError):
             sch.compute_inline(block)

@@ -216,13 +216,15 @@ def plain_size(size: Any, dimensions: Mapping[str, tuple[str, int]], depth: int 
         depth: How many expressions it is in.
 
     Raises:
-        NoOneShapeError: If the expression has another operation, or is too deep.
+        NoOneShapeError: If the expression has another operation or a size that only the run knows, or is too deep.
     """
     if depth > _DEEPEST:
         raise NoOneShapeError("a condition on sizes is too long")
     if _is_int(size):
         return int(size)
     if isinstance(size, tirx.Var):
+        if str(size.name) not in dimensions:
+            raise NoOneShapeError("it depends on a size that only the run knows")
         name, multiple = dimensions[str(size.name)]
         return name if multiple == 1 else ["//", name, multiple]
     for kind, sign in _OPERATIONS:

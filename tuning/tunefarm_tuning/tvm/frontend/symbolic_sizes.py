@@ -163,6 +163,13 @@ def _elementwise(operation: Callable[[Any, Any], Any]) -> Callable[..., NDArray[
     return rule
 
 
+def _negative(values: Sequence[Any], _attributes: dict[str, Any], _outputs: int) -> NDArray[Any]:
+    result = np.empty(values[0].shape, dtype=object)
+    for index in np.ndindex(result.shape):
+        result[index] = -values[0][index]
+    return result
+
+
 def _divide(left: Any, right: Any) -> Any:
     # ONNX truncates; sizes are not negative
     return left // right if isinstance(left, int) and isinstance(right, int) else tirx.floordiv(left, right)
@@ -272,6 +279,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "Mod": _elementwise(lambda left, right: tirx.floormod(tvm.tirx.const(0, "int64") + left, right)),
     "Max": _elementwise(lambda left, right: tvm.tirx.max(tvm.tirx.const(0, "int64") + left, right)),
     "Min": _elementwise(lambda left, right: tvm.tirx.min(tvm.tirx.const(0, "int64") + left, right)),
+    "Neg": _negative,
     "Cast": _cast,
     "Concat": _concat,
     "Equal": _equal,

@@ -11,6 +11,7 @@ from tvm import tirx
 
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.base.tir import walk
+from tunefarm_tuning.tvm.default_schedules.schedule import packed_default_schedule
 from tunefarm_tuning.tvm.transform.passes import MAX_FUSED
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
 from tunefarm_tuning.workload.binding import Binding
@@ -33,3 +34,16 @@ def test_a_long_chain_becomes_several_kernels(tmp_path: Path) -> None:
     assert max(stages) <= MAX_FUSED
     (output,) = built_outputs(network, [given], tmp_path)
     np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_concatenation_of_many_parts_is_computed_once(tmp_path: Path) -> None:
+    g = GraphBuilder()
+    table = g.node("Concat", *[g.input(f"x{i}", [4, 1]) for i in range(20)], axis=1)
+    cube = g.node("Mul", g.node("Mul", table, g.node("Neg", table)), g.node("Abs", table))
+    g.output(g.node("Add", g.node("Sub", cube, g.node("Floor", table)), g.node("Ceil", table)))
+    path = tmp_path / "model"
+    path.write_bytes(g.model().SerializeToString())
+    target = parse_target("host")
+    network = load_relax(path, Binding(), target)
+    (kernel,) = (func for func in network.module.functions.values() if isinstance(func, tirx.PrimFunc))
+    assert str(packed_default_schedule(kernel, target).func).count("if_then_else") <= 20

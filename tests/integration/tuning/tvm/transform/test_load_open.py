@@ -71,6 +71,37 @@ def test_a_step_that_all_samples_share_keeps_its_size(tmp_path: Path) -> None:
     check(artifact, path, x=(5, 6), step=(1,))
 
 
+def test_relative_positions_count_down_from_a_size_to_its_negative(tmp_path: Path) -> None:
+    g = GraphBuilder()
+    x = g.input("x", ["words"])
+    length = g.node("Squeeze", g.node("Shape", x), g.ints(0))
+    minus = g.constant(np.array(-1, np.int64))
+    positions = g.node("Range", g.node("Add", length, minus), g.node("Neg", length), minus)
+    sines = g.node("Unsqueeze", g.node("Sin", g.node("Cast", positions, to=1)), g.ints(1))
+    g.output(g.node("MatMul", g.node("Mul", sines, x), g.node("Unsqueeze", x, g.ints(1))), [None, 1])
+    path = tmp_path / "net.onnx"
+    onnx.save(g.model(), path)
+    artifact = compiled(path, {"x": (4,)})
+    assert multiples_of(artifact) == {"words": 1}
+    check(artifact, path, x=(7,))
+
+
+def test_a_condition_on_a_size_that_only_the_run_knows_is_refused(tmp_path: Path) -> None:
+    g = GraphBuilder()
+    x = g.input("x", ["words"])
+    shape = g.node("Shape", x)
+    length = g.node("Abs", g.node("Squeeze", shape, g.ints(0)))
+    ends = (g.constant(np.array(end, np.int64)) for end in (0, 1))
+    positions = g.node("Cast", g.node("Range", next(ends), length, next(ends)), to=1)
+    table = g.node("Reshape", positions, g.node("Concat", g.ints(-1), shape, axis=0))
+    g.output(g.node("Add", table, x), [None, None])
+    path = tmp_path / "net.onnx"
+    onnx.save(g.model(), path)
+    with pytest.raises(InvalidModelError, match="a size that only the run knows") as caught:
+        load_open(path, [Binding(shapes={"x": (4,)}, values={})], detect_host_target())
+    assert caught.value.code == "unsupported-operator"
+
+
 def test_sizes_that_do_not_fit_are_named(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     onnx.save(diffusion_net(), path)

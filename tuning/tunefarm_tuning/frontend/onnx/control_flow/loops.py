@@ -44,8 +44,8 @@ def unroll_loop(flat: FlatGraph, node: onnx.NodeProto, inputs: Sequence[str], in
     step = 0
     while goes_on and (limit is None or step < limit):
         refuse_long(node, step, 1)
-        number = flat.add_constant(np.array(step, np.int64), f"{node.name}/step")
-        going = flat.add_constant(np.array(True), f"{node.name}/condition")
+        number = flat.add_constant(_as_declared(body, 0, np.int64(step)), f"{node.name}/step")
+        going = flat.add_constant(_as_declared(body, 1, np.bool_(True)), f"{node.name}/condition")
         still, *results = inline(body, [number, going, *carried])
         carried, rows = results[: len(carried)], results[len(carried) :]
         for row, names in zip(rows, collected, strict=True):
@@ -54,6 +54,12 @@ def unroll_loop(flat: FlatGraph, node: onnx.NodeProto, inputs: Sequence[str], in
         if condition and (limit is None or step < limit):
             goes_on = bool(_known(flat, node, still, f"condition after step {step}"))
     return [*carried, *(stack(flat, node, names, 0) for names in collected)]
+
+
+def _as_declared(body: onnx.GraphProto, index: int, value: np.generic) -> np.ndarray:
+    """Return a step's number or condition as the body declares it: a scalar, or a tensor of one element, as tf2onnx writes it."""
+    declared = body.input[index].type.tensor_type.shape.dim if len(body.input) > index else ()
+    return np.asarray(value).reshape((1,) * min(len(declared), 1))
 
 
 def _keeps_condition(body: onnx.GraphProto) -> bool:

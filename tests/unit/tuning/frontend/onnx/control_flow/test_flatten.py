@@ -122,6 +122,16 @@ def test_a_loop_ends_when_its_condition_is_known_to_be_false() -> None:
     assert operators(flat(parsed(graph), {"x": X})).count("Add") == 4
 
 
+def test_a_step_number_that_the_body_declares_as_a_vector_is_one() -> None:
+    graph = """
+    net (float[3, 3] x) => (float[3, 1, 3] rows) <int64 count = {3}, bool go = {1}, int64[1] one = {1}> {
+      rows = Loop(count, go) <body = step (int64[1] i, bool cond) => (bool still, float[1, 3] row) {
+        still = Identity(cond)  next = Add(i, one)  row = Slice(x, i, next)
+      }>
+    }"""
+    flat(parsed(graph), {"x": np.arange(9, dtype=np.float32).reshape(3, 3)})
+
+
 def test_a_condition_behind_a_constant_that_is_cast_like_another_is_known() -> None:
     graph = """
     net (float[n, 3] x) => (float[n, 3] y) <int64[1] zero = {0}, float one = {1}> {
