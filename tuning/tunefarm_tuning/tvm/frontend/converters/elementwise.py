@@ -77,13 +77,16 @@ def convert_bit_shift(context: NodeContext, inputs: Sequence[Any], attributes: d
 
 
 def convert_comparison(operator: str) -> Converter:
-    """Return a converter of comparisons with the smallest int32, which TVM 0.27 takes for less than every scalar constant.
+    """Return a converter of comparisons of booleans, and with the smallest int32, which TVM 0.27 takes for less than every scalar constant.
 
-    It writes a constant without dimensions into the kernel, and folds ``x == -2**31`` to false. One with dimensions is a tensor.
+    It writes a constant without dimensions into the kernel, and folds ``x == -2**31`` to false. One with dimensions is a tensor. Booleans that
+    a kernel computes, LLVM is asked to compare as floats, which it refuses.
     """
     compare = getattr(relax.op, operator)
 
     def convert(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
+        if dtype_of(inputs[0]) == "bool":
+            return compare(*(context.emit(relax.op.astype(x, "int8")) for x in inputs))
         known = [constant(operand) for operand in inputs]
         if not any(value is not None and _is_smallest_int32(value) for value in known):
             return None

@@ -1,4 +1,4 @@
-"""Comparisons with the smallest integer, which TVM's simplifier takes for less than every number."""
+"""Comparisons that TVM takes for others: with the smallest integer, and of booleans that a kernel computes."""
 
 from __future__ import annotations
 
@@ -49,4 +49,26 @@ def test_the_smallest_number_equals_itself(
     path.write_bytes(g.model().SerializeToString())
     outputs = built_outputs(load_relax(path, Binding(), parse_target("host")), [x], tmp_path)
     for ours, theirs in zip(outputs, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("right", ["computed", "input", "scalar"])
+def test_booleans_that_a_kernel_computes_are_compared(right: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, flags = rng.integers(-3, 3, (2, 40), "int64"), rng.integers(0, 2, (2, 40)).astype(bool)
+    g = GraphBuilder()
+    given = g.input("x", [2, 40], onnx.TensorProto.INT64)
+    other = g.input("flags", [2, 40], onnx.TensorProto.BOOL)
+    is_negative = g.node("Less", given, g.constant(np.array(0, "int64")))
+    operand, value = {
+        "computed": (g.node("Greater", given, g.constant(np.array(-2, "int64"))), x > -2),
+        "input": (other, flags),
+        "scalar": (g.constant(np.array(True)), np.array(True)),
+    }[right]
+    g.output(g.node("Equal", is_negative, operand), dtype=onnx.TensorProto.BOOL)
+    g.output(g.node("And", g.node("Equal", operand, is_negative), other), dtype=onnx.TensorProto.BOOL)
+    path = tmp_path / "model"
+    path.write_bytes(g.model().SerializeToString())
+    outputs = built_outputs(load_relax(path, Binding(), parse_target("host")), [x, flags], tmp_path)
+    for ours, theirs in zip(outputs, [(x < 0) == value, ((x < 0) == value) & flags], strict=True):
         np.testing.assert_array_equal(ours, theirs)
