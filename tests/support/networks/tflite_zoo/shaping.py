@@ -223,6 +223,18 @@ def slice_of_an_image() -> Case:
     return net.case(net.conv(y, (1, 3, 4, 3), (1, 3, 4, 2)))
 
 
+@case
+def slice_of_nothing() -> Case:
+    """TensorFlow writes a list of steps so, to which each step of a recurrent layer adds its own."""
+    net = Net()
+    x = net.input((3, 4))
+    y = net.op("ADD", [x, x], (3, 4), options="AddOptions")
+    nothing = net.op("SLICE", [y, net.ints(0, 0), net.ints(0, 4)], (0, 4), options="SliceOptions")
+    return net.case(
+        net.op("CONCATENATION", [nothing, y], (3, 4), options="ConcatenationOptions", fields={"Axis": 0})
+    )
+
+
 def _strided(name: str, bounds: Sequence[Sequence[int]], out: Sequence[int], **fields: Any) -> None:
     def make() -> Case:
         net = Net()
