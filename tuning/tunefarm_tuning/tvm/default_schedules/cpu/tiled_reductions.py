@@ -316,11 +316,11 @@ class _TiledReduction:
         if stage is None or not stage.is_injective:
             return None
         reads = [read for read in stage.reads if read.buffer == written.buffer]
+        if not all(self._goes_by_tiles(read, stage) for read in reads):
+            return None
         is_crop = len(reads) == 1 and 1 in reads[0].strides  # not pairs of results, nor every second one
         dropped = written.elements - stage.points
         self._drops_columns = is_crop and 0 < dropped <= written.elements * _MAX_DROPPED
-        if not all(self._goes_by_tiles(read, stage) for read in reads):
-            return None
         return consumers[0] if self._drops_columns or stage.points == written.elements else None
 
     def _goes_by_tiles(self, read: Access, consumer: Stage) -> bool:
