@@ -44,7 +44,9 @@ def test_what_means_nothing_or_too_much(run: Any, farm: Any, client: Client, tmp
     assert all(f"{job.id} (succeeded, created " in refused for job in jobs)
     assert "give more of the id" in refused
     assert "can be one of 2 jobs" in run("jobs", "show", "job_", code=2).stderr
-    for text in ("job_none", "…", "", "NET"):
+    for text in ("", " "):
+        assert "the name or id of a job is empty" in run("jobs", "show", text, code=2).stderr
+    for text in ("job_none", "…", "NET"):
         assert f"there is no job {text}: `tunefarm jobs list`" in run("jobs", "show", text, code=3).stderr
     assert "`tunefarm models list`" in run("models", "show", "none", code=3).stderr
     assert "`tunefarm device list`" in run("device", "drain", "none", code=3).stderr
