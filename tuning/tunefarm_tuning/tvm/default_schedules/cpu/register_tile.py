@@ -301,6 +301,33 @@ def is_on_few_sets(addresses: Iterable[int]) -> bool:
     return max(Counter(line % _SETS for line in lines).values()) > _WAYS
 
 
+def is_read_by_tiles(stage: Stage, tile: RegisterTile, read: Access, consumer: Stage) -> bool:
+    """Return whether a step goes through a stage's results by tiles: it may take a dimension apart where tiles begin, but join none."""
+    sizes = {tile.vector_loop: tile.width, **dict(zip(tile.row_loops, tile.rows, strict=True))}
+    written = [stage.writes[0].strides[loop] for loop in stage.spatial]
+    known = [stride for stride in read.strides if stride is not None]
+    if None in written or len(known) < len(read.strides):  # of sizes that only the run knows, or in no order
+        return list(read.strides) == written
+    for loop, begin in zip(stage.spatial, written, strict=True):
+        if begin is None or stage.extents[loop] == 1:
+            continue
+        end, size = begin * stage.extents[loop], begin * sizes.get(loop, 1)
+        inside = sorted(
+            (stride, extent)
+            for stride, extent in zip(known, consumer.extents, strict=True)
+            if begin <= stride < end and extent > 1
+        )
+        if [stride for stride, _ in inside] == [begin]:  # all of it, or a crop
+            continue
+        for stride, extent in inside:
+            if stride != begin or (size % stride and stride % size):
+                return False
+            begin *= extent
+        if begin != end:
+            return False
+    return True
+
+
 def read_bytes(access: Access) -> int:
     """Return the size of a tensor in bytes."""
     return access.elements * itemsize(access.dtype)

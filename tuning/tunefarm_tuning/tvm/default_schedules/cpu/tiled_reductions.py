@@ -27,6 +27,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import (
     RegisterTile,
     choose_register_tile,
     groups_of,
+    is_read_by_tiles,
     read_bytes,
     shares_taps,
     vector_loop_of,
@@ -316,28 +317,12 @@ class _TiledReduction:
         if stage is None or not stage.is_injective:
             return None
         reads = [read for read in stage.reads if read.buffer == written.buffer]
-        if not all(self._goes_by_tiles(read, stage) for read in reads):
+        if not all(is_read_by_tiles(self._stage, self._tile, read, stage) for read in reads):
             return None
         is_crop = len(reads) == 1 and 1 in reads[0].strides  # not pairs of results, nor every second one
         dropped = written.elements - stage.points
         self._drops_columns = is_crop and 0 < dropped <= written.elements * _MAX_DROPPED
         return consumers[0] if self._drops_columns or stage.points == written.elements else None
-
-    def _goes_by_tiles(self, read: Access, consumer: Stage) -> bool:
-        """Return whether a step goes through the results by whole tiles: columns that it takes apart begin where tiles do, or the other way round."""
-        stage, tile = self._stage, self._tile
-        sizes = {tile.vector_loop: tile.width, **dict(zip(tile.row_loops, tile.rows, strict=True))}
-        apart = {loop: stage.writes[0].strides[loop] or 0 for loop in stage.spatial}
-        for extent, stride in zip(consumer.extents, read.strides, strict=True):
-            if extent == 1 or not stride or stride in apart.values():
-                continue
-            loop = max(
-                (loop for loop in apart if apart[loop] <= stride), key=lambda loop: apart[loop], default=None
-            )
-            elements = 0 if loop is None else sizes.get(loop, 1) * apart[loop]
-            if not elements or (elements % stride and stride % elements):
-                return False
-        return True
 
     def _place_epilogue(self, epilogue: Any | None, loop: Any) -> Any:
         """Compute the step behind the sums, or a copy of them, in a tile's loop; return its block."""
