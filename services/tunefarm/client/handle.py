@@ -71,7 +71,7 @@ class AsyncJobHandle:
         Args:
             on_progress: Called with the job after each update.
             timeout_sec: Longest wait. The job continues after it.
-            poll_sec: Seconds between updates.
+            poll_sec: Seconds between updates at most; at first they are shorter.
             check: Whether to raise an error if the job does not succeed.
             progress_bar: Whether to show progress bars. By default, in terminals and notebooks without `on_progress`.
             away_sec: Longest time without the server, as during its restart.

@@ -179,7 +179,7 @@ class AsyncModels(Resource):
         Args:
             model_id: The model.
             timeout_sec: Longest wait; None for no limit.
-            poll_sec: Seconds between two requests.
+            poll_sec: Seconds between two requests at most; at first they are shorter.
             on_progress: Called with the model after each request.
 
         Raises:

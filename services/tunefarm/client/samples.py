@@ -82,7 +82,7 @@ class AsyncSamples(Resource):
             model_id: The model.
             samples_id: The samples.
             timeout_sec: Longest wait; None for no limit.
-            poll_sec: Seconds between two requests.
+            poll_sec: Seconds between two requests at most; at first they are shorter.
             on_progress: Called with the samples after each request.
 
         Raises:

@@ -113,7 +113,7 @@ class AsyncSweeps(Resource):
             on_progress: Called with the sweep after every look.
             on_away: Called with the error when the server does not answer.
             timeout_sec: Longest wait; None for no limit.
-            poll_sec: Seconds between looks.
+            poll_sec: Seconds between looks at most; at first they are shorter.
 
         Raises:
             WaitTimeoutError: If it takes longer.

@@ -12,13 +12,13 @@ from importlib import metadata
 IMPORTER = 12
 """Which models can be imported. A model that an earlier revision refused may be uploaded again."""
 
-GRAPH_PASSES = 24
+GRAPH_PASSES = 25
 """Which kernels a model has. The compiler asks for records of other tasks than those that earlier passes extracted."""
 
 SPACES = 5
 """Which configs a workload has. Configs of an earlier space may no longer apply."""
 
-KERNEL_CODE = 30
+KERNEL_CODE = 31
 """Which machine code a workload has under a config or a default schedule, and how kernels are checked. What earlier compiles found
 out about kernels (`records.findings`) no longer holds."""
 

@@ -14,8 +14,8 @@ T = TypeVar("T")
 
 AWAY_SEC = 300.0
 """How long a server may be away during a wait: it or its machine may be restarting."""
-_LEAST_POLL_SEC = 0.05
-_POLL_SHARE = 0.05
+_LEAST_POLL_SEC = 0.1
+_POLL_SHARE = 0.1
 """Of the time waited so far, between two updates."""
 
 

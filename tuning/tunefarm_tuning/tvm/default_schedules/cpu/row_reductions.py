@@ -38,7 +38,7 @@ def lanes_of(stage: Stage, machine: Machine) -> int:
 def _is_ragged(stage: Stage, lanes: int, machine: Machine) -> bool:
     """Return whether a reduction is left serial, for `vectorize_ragged_reductions`: short vectors fit its row, and a few long ones take less."""
     most = machine.lanes(stage.writes[0].dtype)
-    if len(stage.reduction) > 1 or lanes == most:
+    if len(stage.reduction) > 1 or lanes == most or stage.selects:
         return False
     return stage.extents[stage.reduction[0]] >= LEAST_VECTORS * most
 

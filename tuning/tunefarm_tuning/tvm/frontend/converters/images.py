@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from tvm import relax
 
 from tunefarm_tuning.tvm.frontend.converters.windows import max_pool_indices
@@ -126,16 +127,34 @@ def convert_roi_align(context: NodeContext, inputs: Sequence[Any], attributes: d
     if aligned:
         regions = context.emit(relax.op.subtract(regions, full_rank(0.5 / scale, 2, dtype)))
     batch = context.emit(relax.op.astype(context.emit(relax.op.expand_dims(inputs[2], 1)), dtype))
-    return relax.op.vision.roi_align(
+    samples = attributes.get("sampling_ratio", 0)
+    means = relax.op.vision.roi_align(
         inputs[0],
         context.emit(relax.op.concat([batch, regions], axis=1)),
         pooled_size=(attributes.get("output_height", 1), attributes.get("output_width", 1)),
         spatial_scale=scale,
-        sample_ratio=attributes.get("sampling_ratio", 0),
+        sample_ratio=samples,
         aligned=aligned,
         layout="NCHW",
         mode="avg",
     )
+    if samples > 0 or not aligned:  # regions have at least a sample, or a pixel
+        return means
+    zero = full_rank(0, 4, dtype_of(inputs[0]))
+    return relax.op.where(_are_not_empty(context, regions), context.emit(means), zero)
+
+
+def _are_not_empty(context: NodeContext, regions: Any) -> Any:
+    """Return which of N regions have an area, N x 1 x 1 x 1. TVM's kernel has no samples in the others, and leaves their results unwritten."""
+    emit, dtype = context.emit, dtype_of(regions)
+    begins, ends = (emit(relax.op.strided_slice(regions, [1], [begin], [begin + 2], [1])) for begin in (0, 2))
+    # Sides that rounding may turn into none are none: LLVM merges the products by the scale into the difference.
+    largest = emit(relax.op.maximum(emit(relax.op.abs(begins)), emit(relax.op.abs(ends))))
+    least = emit(relax.op.multiply(largest, full_rank(2 * np.finfo(dtype).eps, 2, dtype)))
+    spare = emit(relax.op.subtract(emit(relax.op.subtract(ends, begins)), least))
+    shortest = emit(relax.op.min(spare, axis=[1], keepdims=True))
+    is_some = emit(relax.op.greater(shortest, full_rank(0, 2, dtype)))
+    return emit(relax.op.expand_dims(is_some, [2, 3]))
 
 
 def convert_space_to_depth(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:

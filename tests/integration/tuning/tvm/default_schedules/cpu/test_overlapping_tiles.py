@@ -13,6 +13,7 @@ from tvm import te, topi
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.base.tir import int64_sizes, schedule_of
+from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
 from tunefarm_tuning.tvm.default_schedules.cpu.overlapping_tiles import (
     TilesDoNotOverlap,
     overlap_tiles,
@@ -36,6 +37,13 @@ def product(rows: int, inner: int, columns: int, *, adds: bool, batch: int = 3) 
         return te.create_prim_func([a, b, sums], index_dtype_override="int64")
     c = te.placeholder(int64_sizes((batch, rows, columns)), name="c")
     return te.create_prim_func([a, b, c, topi.add(sums, c)], index_dtype_override="int64")
+
+
+def built(func: Any) -> Any:
+    """Return a scheduled kernel as networks have it."""
+    module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    with tvm.transform.PassContext(config=SPLIT_TAILS):
+        return tvm.tirx.build(module, target=tvm_target(HOST))
 
 
 def vector_lengths(func: Any) -> set[int]:
@@ -67,8 +75,7 @@ def test_products_use_whole_vectors(columns: int, target: Any, lengths: set[int]
     [(196, 196), (197, 197), (1, 196), (7, 20), (33, 18), (64, 100), (196, 31), (5, 17), (48, 257), (9, 16)],
 )
 def test_overlapping_tiles_compute_what_others_do(rows: int, columns: int, *, adds: bool) -> None:
-    func = default_schedule(product(rows, 24, columns, adds=adds), HOST).with_attr("global_symbol", "main")
-    kernel = tvm.tirx.build(tvm.IRModule({"main": func}), target=tvm_target(HOST))
+    kernel = built(default_schedule(product(rows, 24, columns, adds=adds), HOST))
     rng = np.random.default_rng(0)
     a, b, c = (
         rng.normal(size=shape).astype(np.float32)
@@ -93,9 +100,7 @@ def test_a_crop_behind_a_product_is_right(columns: int) -> None:
     sums = topi.nn.matmul(a, b)
     crop = te.compute(int64_sizes((60, columns)), lambda i, j: sums[i, j] + 1.0, name="crop")
     func = default_schedule(te.create_prim_func([a, b, crop], index_dtype_override="int64"), HOST)
-    kernel = tvm.tirx.build(
-        tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), target=tvm_target(HOST)
-    )
+    kernel = built(func)
     rng = np.random.default_rng(0)
     x, y = (rng.normal(size=shape).astype(np.float32) for shape in ((60, 24), (24, padded)))
     result = tvm.runtime.empty((60, columns), "float32")
@@ -114,15 +119,41 @@ def test_steps_that_go_through_results_in_another_way_are_right(form: str, rows:
     func = te.create_prim_func([a, b, topi.nn.relu(moved)], index_dtype_override="int64")
     scheduled = default_schedule(func, HOST)
     assert vector_lengths(scheduled)
-    kernel = tvm.tirx.build(
-        tvm.IRModule({"main": scheduled.with_attr("global_symbol", "main")}), target=tvm_target(HOST)
-    )
+    kernel = built(scheduled)
     rng = np.random.default_rng(0)
     x, y = (rng.normal(size=size).astype(np.float32) for size in ((rows, 24), (24, 196)))
     result = tvm.runtime.empty(shape, "float32")
     kernel(*map(tvm.runtime.tensor, (x, y)), result)
     product = np.maximum(x.astype(np.float64) @ y, 0)
     expected = product.T if form == "transposed" else product.reshape(shape)
+    np.testing.assert_allclose(result.numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "order", "shape"),
+    [
+        ((49, 24, 18), (0, 1), (14, 63)),
+        ((60, 65, 36), (1, 0), (9, 16, 15)),
+        ((7, 2, 72), (0, 1), (21, 24)),
+        ((50, 24, 60), (0, 1), (50, 5, 12)),
+        ((2, 24, 98), (0, 1), (49, 2, 2)),
+    ],
+)
+def test_steps_that_join_and_part_dimensions_are_right(
+    sizes: tuple[int, int, int], order: tuple[int, int], shape: tuple[int, ...]
+) -> None:
+    rows, inner, columns = sizes
+    a, b = (
+        te.placeholder(int64_sizes((rows, inner)), name="a"),
+        te.placeholder(int64_sizes((inner, columns)), name="b"),
+    )
+    moved = topi.reshape(topi.transpose(topi.nn.matmul(a, b), order), int64_sizes(shape))
+    kernel = built(default_schedule(te.create_prim_func([a, b, moved], index_dtype_override="int64"), HOST))
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=size).astype(np.float32) for size in ((rows, inner), (inner, columns)))
+    result = tvm.runtime.empty(shape, "float32")
+    kernel(*map(tvm.runtime.tensor, (x, y)), result)
+    expected = (x.astype(np.float64) @ y).transpose(order).reshape(shape)
     np.testing.assert_allclose(result.numpy(), expected, rtol=1e-4, atol=1e-4)
 
 

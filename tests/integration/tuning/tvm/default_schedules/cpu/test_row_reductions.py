@@ -14,10 +14,18 @@ from tvm import te, topi
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.base.tir import int64_sizes
+from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
 from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule
 
 AVX512 = parse_target("llvm -mcpu=skylake-avx512 -num-cores=1")
 HOST = parse_target("host")
+
+
+def built(func: Any) -> Any:
+    """Return a scheduled kernel as networks have it."""
+    module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    with tvm.transform.PassContext(config=SPLIT_TAILS):
+        return tvm.tirx.build(module, target=tvm_target(HOST))
 
 
 def softmax_kernel(columns: int, target: Any) -> Any:
@@ -39,8 +47,7 @@ def test_long_rows_are_reduced_in_whole_vectors(columns: int, lanes: int) -> Non
 
 @pytest.mark.parametrize("columns", [36, 40, 64, 65, 68, 100, 196, 197, 204, 1500])
 def test_a_softmax_of_ragged_rows_is_right(columns: int) -> None:
-    func = softmax_kernel(columns, HOST).with_attr("global_symbol", "main")
-    kernel = tvm.tirx.build(tvm.IRModule({"main": func}), target=tvm_target(HOST))
+    kernel = built(softmax_kernel(columns, HOST))
     x = (10 * np.random.default_rng(0).normal(size=(50, columns))).astype(np.float32)
     result = tvm.runtime.empty(x.shape, "float32")
     kernel(tvm.runtime.tensor(x), result)
@@ -53,9 +60,7 @@ def test_a_normalisation_of_ragged_rows_is_right(columns: int) -> None:
     scale, shift = (te.placeholder(int64_sizes((columns,)), name=name) for name in ("scale", "shift"))
     y = topi.nn.layer_norm(x, scale, shift, [1], 1e-5)
     func = default_schedule(te.create_prim_func([x, scale, shift, y], index_dtype_override="int64"), HOST)
-    kernel = tvm.tirx.build(
-        tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), target=tvm_target(HOST)
-    )
+    kernel = built(func)
     rng = np.random.default_rng(0)
     values, factors, offsets = (
         rng.normal(size=shape).astype(np.float32) for shape in ((50, columns), columns, columns)
