@@ -191,7 +191,11 @@ class RunningChild:
         with self._lock:
             if self._process.returncode is not None:
                 return True
-            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+            try:
+                return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+            except ChildProcessError:  # who embeds the engine may reap all children of its process
+                self._process.poll()
+                return True
 
     def write(self, data: bytes, *, deadline: float) -> None:
         """Send bytes.

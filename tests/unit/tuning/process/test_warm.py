@@ -143,3 +143,12 @@ def test_an_early_child_that_nobody_takes_ends() -> None:
 def test_in_the_background_no_child_is_early() -> None:
     with in_background():
         assert EarlyChild("tvm")._running is None
+
+
+def test_a_waiting_child_that_others_reaped_is_replaced(waiting: int) -> None:
+    """Who embeds the engine may wait for all children of its process."""
+    os.kill(waiting, signal.SIGKILL)
+    os.waitpid(waiting, 0)
+    with ChildProcess(IMPORT) as child:
+        child.start()
+        assert child.pid != waiting

@@ -1,6 +1,6 @@
 """Time untuned kernels whose rows no vector divides: products of an attention, softmax, normalisations.
 
-    taskset -c 0,1 env TVM_NUM_THREADS=2 python -m benchmarks.ragged_rows --output rows.json [--before older.json]
+    taskset -c 0,1 env TVM_NUM_THREADS=2 python -m benchmarks.search.ragged_rows --output rows.json [--before older.json]
 
 The rows are those of common networks: 196 and 197 patches of an image, 49 and 50 of a window, 77 words, 1,500 frames of speech, 100 boxes. Another
 checkout's figures stand beside with `--before`.
