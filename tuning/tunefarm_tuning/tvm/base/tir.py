@@ -140,6 +140,18 @@ def block_with(block: Any, **changed: Any) -> SBlock:
     return SBlock(**{name: getattr(block, name) for name in _BLOCK} | changed)
 
 
+def is_annotated(node: Any, name: str) -> bool:
+    """Return whether a node is the place of a block with an annotation of this name."""
+    return isinstance(node, SBlockRealize) and name in node.block.annotations
+
+
+def without_annotation(block: Any, name: str) -> SBlock:
+    """Return a block without its annotation of this name."""
+    return block_with(
+        block, annotations={key: value for key, value in block.annotations.items() if key != name}
+    )
+
+
 def uses(value: Any, variables: Collection[Any]) -> bool:
     """Return whether an expression or a statement has one of these variables."""
     return any(node.same_as(variable) for node in walk(value) for variable in variables)

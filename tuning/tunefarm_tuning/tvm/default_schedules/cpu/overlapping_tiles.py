@@ -13,7 +13,15 @@ from tvm import tirx
 from tvm.s_tir import SBlockRealize
 from tvm.sym import Analyzer
 
-from tunefarm_tuning.tvm.base.tir import block_with, is_number, rebuilt, substitute, uses, walk
+from tunefarm_tuning.tvm.base.tir import (
+    is_annotated,
+    is_number,
+    nodes_of,
+    rebuilt,
+    substitute,
+    uses,
+    without_annotation,
+)
 from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import read_bytes
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, stage_of
 from tunefarm_tuning.tvm.kernels.weight_packing import given_order, may_be_packed
@@ -66,9 +74,9 @@ def shift_last_tiles(func: tirx.PrimFunc, _machine: Machine) -> tirx.PrimFunc:
     Raises:
         TilesDoNotOverlap: If an annotated block has no condition that keeps it within its row, or one for another row.
     """
-    if not any(map(_is_annotated, walk(func.body))):
+    if not any(is_annotated(realize, _ANNOTATION) for realize in nodes_of(func.body, SBlockRealize)):
         return func
-    loops = [loop for loop in walk(func.body) if isinstance(loop, tirx.For)]
+    loops = nodes_of(func.body, tirx.For)
     lanes = [loop.loop_var for loop in loops if loop.kind == tirx.ForKind.VECTORIZED]
     unrolled = [loop.loop_var for loop in loops if loop.kind == tirx.ForKind.UNROLLED]
     at_start = [(variable, tirx.const(0, "int64")) for variable in (*lanes, *unrolled)]
@@ -76,14 +84,14 @@ def shift_last_tiles(func: tirx.PrimFunc, _machine: Machine) -> tirx.PrimFunc:
     begins: list[tuple[Any, Any]] = []  # each tensor of results, and where a tile of it begins
 
     def shifted(stmt: Any) -> Any:
-        if not _is_annotated(stmt):
+        if not is_annotated(stmt, _ANNOTATION):
             return stmt
         block = stmt.block
         extent, width = (int(number) for number in block.annotations[_ANNOTATION])
         values, others = list(stmt.iter_values), []
+        row = next((axis for axis, value in enumerate(values) if uses(value, lanes)), None)
         begin = None
         for condition in _conjuncts(stmt.predicate):
-            row = next((axis for axis, value in enumerate(values) if uses(value, lanes)), None)
             if row is None or not isinstance(condition, tirx.LT) or not uses(condition.a, lanes):
                 others.append(condition)
             elif is_number(condition.b, extent):
@@ -95,15 +103,10 @@ def shift_last_tiles(func: tirx.PrimFunc, _machine: Machine) -> tirx.PrimFunc:
         if begin is None or not all(tvm_ffi.structural_equal(begin, known) for known in same):
             raise TilesDoNotOverlap(f"the block {block.name_hint} does not go through its row by tiles")
         begins.append((results[0], begin))
-        left = {key: value for key, value in block.annotations.items() if key != _ANNOTATION}
         predicate = tirx.all(*others) if others else tirx.const(True, "bool")
-        return SBlockRealize(values, predicate, block_with(block, annotations=left))
+        return SBlockRealize(values, predicate, without_annotation(block, _ANNOTATION))
 
     return func.with_body(rebuilt(func.body, shifted))
-
-
-def _is_annotated(node: Any) -> bool:
-    return isinstance(node, SBlockRealize) and _ANNOTATION in node.block.annotations
 
 
 def _conjuncts(condition: Any) -> list[Any]:

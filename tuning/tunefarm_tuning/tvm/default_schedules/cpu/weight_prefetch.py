@@ -13,7 +13,16 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import SBlockRealize
 
-from tunefarm_tuning.tvm.base.tir import REDUCES, block_with, loop_with, rebuilt, substitute, uses, walk
+from tunefarm_tuning.tvm.base.tir import (
+    REDUCES,
+    is_annotated,
+    loop_with,
+    rebuilt,
+    substitute,
+    uses,
+    walk,
+    without_annotation,
+)
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, itemsize
 
 _ANNOTATION = "tunefarm.weight_prefetch"
@@ -45,14 +54,14 @@ def prefetch_weights(
 
 def insert_prefetches(func: tirx.PrimFunc, _machine: Machine) -> tirx.PrimFunc:
     """Return a scheduled kernel whose annotated products prefetch weights: in each step of their sums a part of the next ones."""
-    if not any(map(_is_annotated, walk(func.body))):
+    if not any(is_annotated(node, _ANNOTATION) for node in walk(func.body)):
         return func
 
     def with_prefetch(stmt: Any) -> Any:
         """Put the prefetch into the innermost loop over sums, and drop the annotation."""
         if not isinstance(stmt, tirx.For) or stmt.kind != tirx.ForKind.SERIAL:
             return stmt
-        realize = next(filter(_is_annotated, walk(stmt.body)), None)
+        realize = next((node for node in walk(stmt.body) if is_annotated(node, _ANNOTATION)), None)
         if realize is None:
             return stmt
         inside = [(loop.loop_var, _ZERO) for loop in walk(stmt.body) if isinstance(loop, tirx.For)]
@@ -63,15 +72,10 @@ def insert_prefetches(func: tirx.PrimFunc, _machine: Machine) -> tirx.PrimFunc:
     return func.with_body(rebuilt(func.body, with_prefetch))
 
 
-def _is_annotated(node: Any) -> bool:
-    return isinstance(node, SBlockRealize) and _ANNOTATION in node.block.annotations
-
-
 def _without_annotation(stmt: Any) -> Any:
-    if not _is_annotated(stmt):
+    if not is_annotated(stmt, _ANNOTATION):
         return stmt
-    left = {key: value for key, value in stmt.block.annotations.items() if key != _ANNOTATION}
-    return SBlockRealize(stmt.iter_values, stmt.predicate, block_with(stmt.block, annotations=left))
+    return SBlockRealize(stmt.iter_values, stmt.predicate, without_annotation(stmt.block, _ANNOTATION))
 
 
 def _prefetches(realize: Any, inside: Sequence[tuple[Any, Any]]) -> list[Any]:
