@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 
 from tunefarm_tuning.tvm.frontend.node_context import UnsupportedFormError
-from tunefarm_tuning.tvm.kernels.trees import GROUP, Forest
+from tunefarm_tuning.tvm.kernels.trees import GROUP, Forest, packed_nodes
 
 _MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
 """As `TreeEnsemble` numbers them."""
@@ -153,7 +153,6 @@ def classic_nodes(attributes: Mapping[str, Any], kind: str) -> Nodes:
 def forest_of(nodes: Nodes, dtype: str) -> Forest:
     """Lay nodes out for the kernel: the two children of a node side by side, and trees in the file's order, in which ONNX Runtime adds."""
     trees = [_tree(nodes, int(root)) for root in nodes.roots]
-    padding = -len(trees) % GROUP
     order: list[int] = []
     children: list[int] = []
     roots: list[int] = []
@@ -168,27 +167,16 @@ def forest_of(nodes: Nodes, dtype: str) -> Forest:
     entries = np.concatenate([[0], np.cumsum(counts)])
     within = np.arange(entries[-1]) - np.repeat(entries[:-1], counts)
     weights_at = np.repeat(nodes.entries[old], counts) + within
-    depths = [depth for _, depth, _ in trees] + [0] * padding
-    if padding:  # trees of one leaf that weighs nothing
-        roots += [len(order)] * padding
-        children.append(len(order))
-        entries = np.append(entries, entries[-1])
-        low, high = (
-            np.append(bound, bound.dtype.type(edge)) for bound, edge in ((low, -np.inf), (high, np.inf))
-        )
-        missing = np.append(missing, True)
-    ends = 1 if padding else 0
     return Forest(
-        features=np.concatenate([np.where(is_leaf, 0, nodes.features[old]), np.zeros(ends)]).astype(np.int32),
-        low=low if (low > -np.inf).any() else None,
-        high=high,
+        nodes=packed_nodes(np.array(children), np.where(is_leaf, 0, nodes.features[old]), low, high),
+        has_low=bool((low > -np.inf).any()),
         missing=missing.astype(np.int8),
-        children=np.array(children, np.int32),
         entries=entries.astype(np.int32),
         targets=np.append(nodes.targets[weights_at], 0).astype(np.int32),  # an array of no elements is none
         weights=np.append(nodes.weights[weights_at], 0).astype(dtype),
+        groups=np.array([*range(0, len(trees), GROUP), len(trees)], np.int32),
         roots=np.array(roots, np.int32),
-        steps=np.array(depths, np.int32).reshape(-1, GROUP).max(axis=1),
+        num_steps=sum(depth for _, depth, _ in trees),
     )
 
 
