@@ -130,7 +130,7 @@ class Settings(BaseSettings):
         peak_every_sec: How often a device's peak (operations and bytes per second) is measured again after its first
             three calibrations; it takes some seconds. 0: never, and no shares of a peak are shown.
         warm_children: How many child processes each worker child keeps that have loaded TVM already, for imports and compiles: each
-            saves a second and takes about a quarter of a gigabyte. They start with the first import or compile.
+            saves a second and takes about a quarter of a gigabyte. They start with a device's first calibration, an import or a compile.
         engine_idle_sec: Idle time after which a worker's compiler and measuring processes end.
         history_limit: Largest number of earlier records of a workload that a tuner learns from.
         keep_models_days: A model that no job has used for this many days is deleted; never if not set. The model of an

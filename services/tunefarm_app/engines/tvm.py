@@ -66,7 +66,7 @@ class TvmEngine:
     """Implements `Engine`.
 
     Compilers and measuring processes take seconds to start and a quarter of a gigabyte each: they are kept from
-    step to step, and ended after `Settings.engine_idle_sec` without one. From the first import or compile on, the next child
+    step to step, and ended after `Settings.engine_idle_sec` without one. From a device's first calibration on, the next child
     that reads a network is started before it is needed (`Settings.warm_children`).
 
     Args:
@@ -177,12 +177,14 @@ class TvmEngine:
 
     def measure_peak(self, device: Device, *, cancellation: Cancellation) -> Peak:
         memory_bytes = device.info.get("memory_bytes")
-        return measure_peak(
+        peak = measure_peak(
             Target.from_json(device.target),
             self._remote(device),
             memory_bytes=memory_bytes if isinstance(memory_bytes, int) else None,
             cancellation=cancellation,
         )
+        WARM.keep(self._settings.warm_children)  # for the device's first job
+        return peak
 
     def compile(
         self,

@@ -1,4 +1,4 @@
-"""The limits that the engine passes to the compiler for a step."""
+"""What the engine passes to the compiler for a step, and what it keeps ready."""
 
 from __future__ import annotations
 
@@ -55,3 +55,16 @@ def test_a_compile_knows_when_its_step_is_stopped(
     assert limits.kernel_ratio == limits.model_ratio == float("inf"), "times tell nothing beside a search"
     assert arguments["keep_inputs"] == tmp_path / "a.npz"
     assert not arguments["baseline"]
+
+
+def test_a_calibrated_device_finds_a_child_that_has_loaded_tvm(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[int] = []
+    monkeypatch.setattr(tvm_engine, "measure_peak", lambda *_args, **_named: "peak")
+    monkeypatch.setattr(tvm_engine, "remote_device", lambda _device, _gateway: None)
+    monkeypatch.setattr(tvm_engine.WARM, "keep", kept.append)
+    engine = tvm_engine.TvmEngine(settings.model_copy(update={"warm_children": 2}))
+    device = cast("Any", SimpleNamespace(info={}, target={"kind": "llvm"}))
+    assert engine.measure_peak(device, cancellation=Cancellation()) == "peak"
+    assert kept == [2]
