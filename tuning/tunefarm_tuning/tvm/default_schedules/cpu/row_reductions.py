@@ -18,6 +18,8 @@ from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, stage_of
 
 _MIN_ROW = 32
 """Least number of elements of a row that is reduced in SIMD lanes."""
+_MOST_LANES_OF_ALL = 64
+"""Partial results where all elements are reduced to one."""
 
 
 def lanes_of(stage: Stage, machine: Machine) -> int:
@@ -116,8 +118,11 @@ def schedule_row_reduction(sch: Any, block: Any, machine: Machine) -> bool:
     if stage is None:
         return False
     lanes = lanes_of(stage, machine)
-    if not lanes or not stage.spatial:
+    if not lanes:
         return False
+    if not stage.spatial:
+        _reduce_all(sch, block, stage, lanes)
+        return True
     partial = split_lanes(sch, block, stage, lanes)
     loops = list(sch.get_loops(block))
     count = len(stage.spatial)
@@ -127,6 +132,17 @@ def schedule_row_reduction(sch: Any, block: Any, machine: Machine) -> bool:
         sch.parallel(rows)
     _within_row(sch, partial, lanes, is_partial=True)
     return True
+
+
+def _reduce_all(sch: Any, block: Any, stage: Stage, lanes: int) -> None:
+    """Schedule a reduction of all elements to one, in several vectors: a result is there some cycles before it can be used."""
+    while lanes < _MOST_LANES_OF_ALL and stage.points % (2 * lanes) == 0:
+        lanes *= 2
+    partial = split_lanes(sch, block, stage, lanes)
+    steps, lane = sch.get_loops(partial)
+    sch.vectorize(lane)
+    init = sch.decompose_reduction(partial, steps)
+    sch.vectorize(list(sch.get_loops(init))[-1])
 
 
 def _within_row(sch: Any, block: Any, lanes: int, *, is_partial: bool, may_have_tail: bool = False) -> None:

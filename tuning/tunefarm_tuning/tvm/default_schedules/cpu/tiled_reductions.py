@@ -32,6 +32,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import (
     shares_taps,
     vector_loop_of,
 )
+from tunefarm_tuning.tvm.default_schedules.cpu.row_blocks import tiles_in_a_block
 from tunefarm_tuning.tvm.default_schedules.cpu.weight_prefetch import prefetch_weights
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, stage_of
 from tunefarm_tuning.tvm.kernels.weight_packing import (
@@ -129,6 +130,7 @@ class _TiledReduction:
         sums = [loops[axis] for axis in stage.reduction]
         sch.reorder(*(outer[axis] for axis in order), *sums, *inner, vectors, lanes)
         spatial = [outer[axis] for axis in order]
+        self._block_rows(order, spatial)
         inner_loops = self._share_padding(paddings, order, spatial)
         sizes = [nominal_size(sch.get(loop).extent) for loop in spatial]
         first, fused = self._parallel(spatial, order, inner_loops)
@@ -217,6 +219,30 @@ class _TiledReduction:
 
     def _has_large_weights(self) -> bool:
         return self._panel is not None and read_bytes(self._panel[1]) > _NEAR_BYTES
+
+    def _block_rows(self, order: list[int], spatial: list[Any]) -> None:
+        """Let all columns read a block of rows before the next rows, where that pays; changes `order` and `spatial`."""
+        tile = self._tile
+        if (
+            self._panel is None
+            or not self._lies_in_panels
+            or not tile.row_loops
+            or tile.row_loops[0] in self._tails
+        ):
+            return
+        together = tiles_in_a_block(self._stage, tile, self._panel[1], self._machine)
+        if not together:
+            return
+        self._follow = False  # which tiles would prefetch a panel's weights is not counted by blocks
+        position, column = order.index(tile.row_loops[0]), order.index(tile.vector_loop)
+        block = spatial[position]
+        if together > 1:
+            block, spatial[position] = self._sch.split(block, [None, together])
+        else:
+            del order[position], spatial[position]
+        order.insert(column, tile.row_loops[0])
+        spatial.insert(column, block)
+        self._sch.reorder(*spatial)
 
     def _share_padding(self, paddings: list[tuple[Any, Access]], order: list[int], spatial: list[Any]) -> int:
         """Let rows of tiles share a padding of their columns; return how many loops stay inside of those that threads share.

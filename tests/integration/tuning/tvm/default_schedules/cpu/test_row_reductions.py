@@ -70,3 +70,18 @@ def test_a_normalisation_of_ragged_rows_is_right(columns: int) -> None:
     wide = values.astype(np.float64)
     normal = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-5)
     np.testing.assert_allclose(result.numpy(), normal * factors + offsets, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("shape", "lanes"), [((1, 128, 192), 64), ((1, 3, 48), 16), ((5, 40), 8)])
+@pytest.mark.parametrize("operator", [topi.max, topi.min, topi.sum])
+def test_all_elements_are_reduced_to_one_in_vectors(
+    operator: Any, shape: tuple[int, ...], lanes: int
+) -> None:
+    x = te.placeholder(int64_sizes(shape), name="x")
+    func = te.create_prim_func([x, operator(x)], index_dtype_override="int64")
+    assert longest_vector(default_schedule(func, AVX512)) == lanes
+    values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    result = tvm.runtime.empty((), "float32")
+    built(default_schedule(func, HOST))(tvm.runtime.tensor(values), result)
+    wanted = {topi.max: np.max, topi.min: np.min, topi.sum: np.sum}[operator](values.astype(np.float64))
+    np.testing.assert_allclose(result.numpy(), wanted, rtol=1e-5, atol=1e-5)

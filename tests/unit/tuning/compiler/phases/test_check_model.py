@@ -1,0 +1,58 @@
+"""What excuses a network that is wrong on some inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from tunefarm_tuning.compiler.model_comparison import ModelComparison
+from tunefarm_tuning.compiler.phases import check_model
+from tunefarm_tuning.compiler.phases.check_model import CheckedModel, excused_by_parts
+from tunefarm_tuning.reference.comparison import STEPS, compare_arrays
+from tunefarm_tuning.reference.onnx_runtime import InputSet
+
+
+def compared(rounding: str, *wrong: bool) -> ModelComparison:
+    """Return the comparison of a network on sets of inputs, on some of which it counts one duration too many."""
+    durations = np.arange(128)
+    return ModelComparison(
+        sets=tuple(
+            (
+                InputSet(seed=number, rounding=rounding, inputs=Path("inputs"), expected=Path("outputs")),
+                (compare_arrays("ends", durations + is_wrong, durations, rounding=rounding),),
+            )
+            for number, is_wrong in enumerate(wrong)
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("parts", "rounding", "wrong", "is_excused"),
+    [
+        (("part",), STEPS, (True, False), True),
+        (("part",), STEPS, (True, True), False),  # a fault is there on all inputs
+        (("part",), "float32", (True, False), False),
+        ((), STEPS, (True, False), False),  # it can be compared part by part
+    ],
+)
+def test_a_network_with_parts_of_onnx_runtime_is_excused_if_it_is_right_on_other_inputs(
+    parts: tuple[str, ...], rounding: str, wrong: tuple[bool, bool], is_excused: bool, monkeypatch: Any
+) -> None:
+    none = SimpleNamespace(wrong=None, not_checked="it cannot be cut", parts=0)
+    monkeypatch.setattr(check_model, "check_parts", lambda *_args, **_named: none)
+    loaded = cast("Any", SimpleNamespace(sets=[None]))
+    request = cast("Any", SimpleNamespace(model=SimpleNamespace(parts=parts)))
+    checked = CheckedModel(
+        library=Path("a.so"), comparison=compared(rounding, *wrong), untuned=Path("a.so"), plain=False
+    )
+    excused = excused_by_parts(request, loaded, checked, cast("Any", None))
+    assert (excused is not None) == is_excused
+    if excused is not None:
+        assert excused.comparison.ok
+        assert (
+            "on others it is right. It was not compared part by part: it cannot be cut" in excused.warnings[0]
+        )
