@@ -90,7 +90,7 @@ def check(model: onnx.ModelProto, x: NDArray[Any], folder: Path) -> None:
         np.testing.assert_allclose(output, other, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("count", [1, 40])
+@pytest.mark.parametrize("count", [1, 40, 43])
 @pytest.mark.parametrize(
     ("targets", "options"),
     [
