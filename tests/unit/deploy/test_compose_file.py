@@ -119,7 +119,7 @@ def test_workers_connect_to_the_database_as_a_role_of_their_own() -> None:
 
 
 def test_workers_connect_to_the_queue_as_a_user_of_their_own() -> None:
-    """tests/security/test_stolen_broker.py tries what that user may."""
+    """tests/security/taken_over_worker/test_stolen_broker.py tries what that user may."""
     users = {
         name: re.findall(r"redis://(\w*):\$\{(\w+)", service["environment"]["TUNEFARM_BROKER_URL"])
         for name, service in OURS.items()
