@@ -10,6 +10,9 @@ CREATE ROLE tunefarm_worker LOGIN PASSWORD :'worker_password';
 CREATE DATABASE tunefarm OWNER tunefarm;
 REVOKE ALL ON DATABASE tunefarm FROM PUBLIC;
 GRANT CONNECT ON DATABASE tunefarm TO tunefarm_worker;
+-- The other databases are the superuser's: a worker has no business there, not even with temporary tables.
+REVOKE ALL ON DATABASE postgres FROM PUBLIC;
+REVOKE ALL ON DATABASE template1 FROM PUBLIC;
 \connect tunefarm
 ALTER SCHEMA public OWNER TO tunefarm;
 REVOKE ALL ON SCHEMA public FROM PUBLIC;

@@ -48,6 +48,7 @@ class Host:
             "POSTGRES_WORKER_PASSWORD": secrets.token_hex(12),
             "POSTGRES_ADMIN_PASSWORD": secrets.token_hex(12),
             "VALKEY_PASSWORD": secrets.token_hex(12),
+            "VALKEY_WORKER_PASSWORD": secrets.token_hex(12),
             "TUNEFARM_PORT": "8000",
             "TUNEFARM_TRUSTED_PROXIES": "",
             "TUNEFARM_GATEWAY_FOR_DEVICES": "",

@@ -26,6 +26,7 @@ class WebhookRow(Base):
     failing_since: Mapped[float | None]
     disabled_at: Mapped[float | None]
     disabled_reason: Mapped[str] = mapped_column(default="")
+    owner: Mapped[str | None]
     created_at: Mapped[float] = mapped_column(default=db_now())
 
 

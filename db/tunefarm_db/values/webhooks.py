@@ -33,6 +33,7 @@ class Webhook:
         failing_since: Time of the first of them.
         disabled_at: Time of disabling; None while it is enabled.
         disabled_reason: Why it was disabled; empty while it is enabled.
+        owner: The API key that registered it, or the first of those that it was rotated to; None for one of before.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Webhook:
     failing_since: float | None
     disabled_at: float | None
     disabled_reason: str
+    owner: str | None
     created_at: float
 
 

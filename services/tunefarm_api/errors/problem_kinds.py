@@ -202,7 +202,7 @@ _MEANINGS: dict[int, dict[str, str]] = {
         "database-unavailable": "The database does not answer now. Try again later.",
         "overloaded": "The server has as many requests under way as it takes. Try again after `retry_after_sec`.",
         "signing-keys-unavailable": "The file of the farm's public keys (`TUNEFARM_SIGNING_KEY` with `.pub`) cannot be read now.",
-        "store-unavailable": "The store cannot be written now. Try again later.",
+        "store-unavailable": "The store cannot be read or written now. Try again later.",
     },
     507: {
         "database-full": "The farm's database is full. Nothing can be added until space is freed.",

@@ -75,7 +75,7 @@ _PUBLIC_DETAILS = {
     "database-unavailable": "the database does not answer now; try again later",
     "database-full": "this farm's database is full: nothing can be added until space is freed",
     "store-full": "this farm's store is full: nothing can be uploaded until space is freed",
-    "store-unavailable": "the store cannot be written now; try again later",
+    "store-unavailable": "the store cannot be read or written now; try again later",
 }
 _PLAIN_MESSAGES = (
     (re.compile("^[A-Z][a-z]+ should "), "must "),

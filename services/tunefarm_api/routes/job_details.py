@@ -27,12 +27,12 @@ from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.document import JobReport
 from tunefarm_app.report.evidence import Evidence
 from tunefarm_app.report.measuring import (
-    artifact_file,
     artifact_of,
     best_so_far,
     check_signed,
     measure_again,
     measuring_of,
+    open_artifact,
     signed_statement,
 )
 from tunefarm_app.report.numbers import kernel_numbers, time_shares
@@ -201,7 +201,7 @@ def download_artifact(
     headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
     if if_none_match is not None and etag in [tag.strip() for tag in if_none_match.split(",")]:
         return Response(status_code=304, headers=headers)
-    file = artifact_file(services, artifact)
+    file = open_artifact(services, artifact)
     note_download(request, job_id, "artifact" if isinstance(artifact, Artifact) else "draft")
     request.scope["method"] = method_of(request.scope)  # for a HEAD the file is not read
     return Download(

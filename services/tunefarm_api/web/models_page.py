@@ -139,7 +139,7 @@ def _model_page(
         terms=job_terms,
         given=BEFORE if given is None else {**dict.fromkeys(BEFORE, ""), **given},
         binding=_proposed(model) if given is None else given,
-        file_is_kept=services.blobs.path_of(model.sha256).is_file(),
+        file_is_kept=services.blobs.has(model.sha256),
         refused=refused,
     )
 

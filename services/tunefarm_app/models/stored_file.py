@@ -11,7 +11,7 @@ from tunefarm_tuning.core.errors import NotFoundError
 def stored_file_end(services: Services, model: Model) -> str | None:
     """Return how the name of a model's file ends if its bytes tell: models are called by the name without it. None if they do not."""
     try:
-        with services.blobs.path(model.sha256).open("rb") as file:
+        with services.blobs.open(model.sha256) as file:
             is_tflite = file_format(file.read(HEAD_BYTES)) is FileFormat.TFLITE
     except (OSError, NotFoundError):
         return None

@@ -157,7 +157,7 @@ def bind_model(
     """
     with services.uow.read() as repos:
         model = repos.models.get(model_id)
-    with services.blobs.path(model.sha256).open("rb") as file:
+    with services.blobs.open(model.sha256) as file:
         head = file.read(HEAD_BYTES)
     blob = StoredBlob(sha256=model.sha256, size_bytes=model.size_bytes, head=head, created=False)
     submitted = submit_model(

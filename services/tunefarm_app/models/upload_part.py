@@ -190,9 +190,9 @@ class UploadPart(Closing):
         if digest is None or staged_bytes(self._services.blobs.staged_path(self._upload.id)):
             return None
         try:
-            with self._services.blobs.path(digest).open("rb") as file:
+            with self._services.blobs.open(digest) as file:
                 head = file.read(HEAD_BYTES)
-        except (NotFoundError, FileNotFoundError):
+        except NotFoundError:
             return None
         return StoredBlob(sha256=digest, size_bytes=self._upload.size_bytes, head=head, created=False)
 

@@ -129,7 +129,7 @@ def _as_stored(services: Services, upload: Upload) -> Upload:
         return upload
     if staged_bytes(services.blobs.staged_path(upload.id)) >= upload.offset_bytes:
         return upload
-    if upload.digest is not None and services.blobs.path_of(upload.digest).is_file():
+    if upload.digest is not None and services.blobs.has(upload.digest):
         return upload
     return replace(upload, offset_bytes=0)
 

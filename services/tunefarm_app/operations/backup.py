@@ -37,7 +37,7 @@ from tunefarm_db.dump import dump, load
 from tunefarm_db.engine import make_engine, parse_url
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import AuditAction, ModelState
-from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
+from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.provenance.envelope import MAX_ENVELOPE_BYTES, open_envelope, read_public_keys
 from tunefarm_tuning.provenance.statement import BACKUP, read_statement
 
@@ -108,16 +108,14 @@ def back_up(
     try:
         with tempfile.TemporaryFile(dir=folder) as staged:
             rows, needed = _dump(database_url, staged)
-            blobs = {
-                sha256: blob for sha256 in sorted(needed) if (blob := _blob_of(store, sha256)) is not None
-            }
+            blobs = [sha256 for sha256 in sorted(needed) if store.has(sha256)]
             backup = Backup(
                 tunefarm=version("tunefarm"),
                 schema=schema.head(),
                 created_at=time.time(),
                 rows=rows,
                 blobs=tuple(blobs),
-                missing=tuple(sorted(needed - blobs.keys())),
+                missing=tuple(sorted(needed - set(blobs))),
             )
             with _new_file(part) as file:
                 with (
@@ -125,8 +123,8 @@ def back_up(
                     tarfile.open(fileobj=target, mode="w|") as archive,
                 ):
                     _add_head(archive, backup, staged, key)
-                    for sha256, source in blobs.items():
-                        with source.open("rb") as blob_file:
+                    for sha256 in blobs:
+                        with store.open(sha256) as blob_file:
                             add_file(archive, STORE + sha256, blob_file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -180,13 +178,6 @@ def _dump(database_url: str, file: IO[bytes]) -> tuple[int, set[str]]:
 def _new_file(path: Path) -> BinaryIO:
     flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     return cast("BinaryIO", os.fdopen(os.open(path, flags, 0o600), "w+b"))
-
-
-def _blob_of(store: BlobStore, sha256: str) -> Path | None:
-    try:
-        return store.path(sha256)
-    except NotFoundError:
-        return None
 
 
 def read_manifest(data: bytes) -> Backup:

@@ -53,10 +53,7 @@ def _models(services: Services, age_sec: float) -> int:
         if deleted == _BATCH:
             break  # the others wait for the next call
         # Uploading a model again renews its file: it is about to be used.
-        if (
-            not services.blobs.is_older(model.sha256, age_sec)
-            and services.blobs.path_of(model.sha256).exists()
-        ):
+        if not services.blobs.is_older(model.sha256, age_sec) and services.blobs.has(model.sha256):
             continue
         try:
             delete_model(services, model.id)

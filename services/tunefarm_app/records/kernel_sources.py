@@ -36,6 +36,8 @@ TRY_AGAIN_SEC = 600.0
 """A request this long after a failure generates the source again: another worker may have joined."""
 
 _NOT_TAKEN_SEC = 5.0
+_MOST_BYTES = 64 << 20
+"""Of a source's JSON: three texts of `LIMIT_BYTES`, and their escapes. A few kilobytes of gzip can unpack to gigabytes."""
 
 
 class Progress(StrEnum):
@@ -161,8 +163,22 @@ def pack_source(source: KernelSource) -> bytes:
 
 def _read(services: Services, sha256: str) -> KernelSource | None:
     try:
-        return KernelSource.from_json(json.loads(gzip.decompress(services.blobs.path(sha256).read_bytes())))
-    except (NotFoundError, OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
+        with services.blobs.open(sha256) as blob, gzip.open(blob) as unpacked:
+            text = unpacked.read(_MOST_BYTES + 1)
+            if len(text) > _MOST_BYTES:
+                return None  # no worker of ours writes so much
+            return KernelSource.from_json(json.loads(text))
+    except (
+        NotFoundError,
+        OSError,
+        EOFError,
+        zlib.error,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ):
         return None  # missing or damaged: it can be generated again
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import structlog
 
@@ -64,7 +65,7 @@ def measure_again(services: Services, job_id: str, *, baselines: Sequence[str] =
         check_own(repos, job)
         artifact = artifact_of(repos, job)
         repos.models.get(job.model_id)
-        artifact_file(services, artifact)
+        artifact_path(services, artifact)
         if set(asked) - set(measured_beside(job, artifact)):
             repos.artifacts.set_report(job.id, to_measure_beside(artifact, asked))
         step = _newest_step(repos, job_id)
@@ -186,14 +187,24 @@ def check_signed(settings: Settings, artifact: Artifact | Draft) -> None:
         )
 
 
-def artifact_file(services: Services, artifact: Artifact | Draft) -> Path:
-    """Return the file of an artifact or a draft.
+def artifact_path(services: Services, artifact: Artifact | Draft) -> Path:
+    """Return the path of the file of an artifact or a draft.
+
+    Raises:
+        NotFoundError: ``artifact-not-kept``.
+    """
+    open_artifact(services, artifact).close()
+    return services.blobs.path_of(artifact.sha256)
+
+
+def open_artifact(services: Services, artifact: Artifact | Draft) -> BinaryIO:
+    """Open the file of an artifact or a draft.
 
     Raises:
         NotFoundError: ``artifact-not-kept``.
     """
     try:
-        return services.blobs.path(artifact.sha256)
+        return services.blobs.open(artifact.sha256)
     except NotFoundError:
         raise NotFoundError(
             "the artifact's file was deleted by retention, its report stays: a new job for the model starts "

@@ -9,7 +9,7 @@ from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.models.quantised import job_model
 from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.report.measurements import measured_beside, with_measurement
-from tunefarm_app.report.measuring import artifact_file, artifact_of
+from tunefarm_app.report.measuring import artifact_of, artifact_path
 from tunefarm_app.report.numbers import set_report
 from tunefarm_app.storage.rows import precision_of
 from tunefarm_db.unit_of_work import Repositories
@@ -33,7 +33,7 @@ def run_measure(context: StepContext) -> None:
         artifact = artifact_of(repos, job)
         row = repos.models.get(job.model_id)
         samples = [services.blobs.path(sha256) for sha256 in _samples(repos, row.id, sample_ids(job.options))]
-    path = artifact_file(services, artifact)
+    path = artifact_path(services, artifact)
     device = context.lease.take_device(job.device_key)
     if device is None:
         with services.uow.write() as repos:

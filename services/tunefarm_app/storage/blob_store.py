@@ -2,6 +2,9 @@
 
 A blob appears whole or not at all: bytes go to a temporary file on the same file system, are hashed while they are
 written, flushed to the disk, and renamed into place. So a blob's name never refers to an incomplete file, even if a process is killed.
+
+Workers write to the store, and a worker may have been taken over: a link in it would have the API read, and hand out, files that the worker
+itself cannot reach. So nothing below the store's folder is a link: neither a blob or staged file, nor a folder on the way to it.
 """
 
 from __future__ import annotations
@@ -11,11 +14,13 @@ import hashlib
 import os
 import re
 import secrets
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError, TransientError
@@ -25,6 +30,8 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHUNK_BYTES = 1 << 20
 _STAGED = ".upload"
 _LEAST_ROOM_BYTES = 1 << 20
+_NO_SUCH_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EINVAL})
+"""What `_opened` fails with if the file is not there, or a link, a socket or something else is in its stead."""
 HEAD_BYTES = 128
 """First bytes of a blob that are kept to recognise its file format."""
 
@@ -51,6 +58,7 @@ class BlobStore:
     """
 
     def __init__(self, root: Path) -> None:
+        self._root = root
         self._blobs = root / "sha256"
         self._temporary = root / "tmp"
 
@@ -79,15 +87,39 @@ class BlobStore:
             return self.put(iter(lambda: file.read(_CHUNK_BYTES), b""))
 
     def path(self, sha256: str) -> Path:
-        """Return the blob's file. Read it, never change it.
+        """Return the blob's file. Read it, never change it; where another process may replace it meanwhile, use `open`.
 
         Raises:
             NotFoundError: If the store has no such blob.
         """
+        self.open(sha256).close()
+        return self.path_of(sha256)
+
+    def open(self, sha256: str) -> BinaryIO:
+        """Open the blob to read it. What is read is the blob that was opened, whatever becomes of its name meanwhile.
+
+        Raises:
+            NotFoundError: If the store has no such blob, or it, or a folder on the way to it, is a link.
+            TransientError: ``store-unavailable`` if the disk, or the system, refuses.
+        """
         path = self.path_of(sha256)
-        if not path.is_file():
-            raise NotFoundError(f"the store has no blob {sha256[:64]}", code="blob-not-found")
-        return path
+        try:
+            descriptor = _opened(self._root, path.relative_to(self._root).parts)
+        except OSError as error:
+            if error.errno in _NO_SUCH_FILE:
+                raise NotFoundError(f"the store has no blob {sha256}", code="blob-not-found") from error
+            raise TransientError(
+                f"the store cannot be read: {error.strerror}", code="store-unavailable"
+            ) from error
+        return os.fdopen(descriptor, "rb")
+
+    def has(self, sha256: str) -> bool:
+        """Return whether the store has the blob."""
+        try:
+            self.open(sha256).close()
+        except NotFoundError:
+            return False
+        return True
 
     def path_of(self, sha256: str) -> Path:
         """Return the blob's path, whether or not it exists."""
@@ -164,15 +196,29 @@ class BlobStore:
         path = self.path_of(sha256)
         with disk_errors():
             path.parent.mkdir(parents=True, exist_ok=True)
-            created = not path.exists()
+            created = not self.has(sha256)
             # An existing blob is overwritten: that renews the time by which unreferenced blobs are swept.
             file.replace(path)
             fsync_folder(path.parent)
         return created
 
-    def temporary_path(self) -> Path:
-        """Return a new path for a blob that is being written."""
+    def make_temporary_folder(self) -> None:
+        """Make the folder of temporary and staged files, unless it exists.
+
+        Raises:
+            OSError: If the disk refuses, or it is a link.
+        """
         self._temporary.mkdir(parents=True, exist_ok=True)
+        if self._temporary.is_symlink():
+            raise NotADirectoryError(errno.ENOTDIR, "the store's temporary folder is a link")
+
+    def temporary_path(self) -> Path:
+        """Return a new path for a blob that is being written.
+
+        Raises:
+            OSError: As `make_temporary_folder`.
+        """
+        self.make_temporary_folder()
         return self._temporary / f"{secrets.token_hex(16)}.part"
 
 
@@ -256,6 +302,28 @@ def disk_errors() -> Iterator[None]:
     except OSError as error:
         code = "store-full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "store-unavailable"
         raise TransientError(f"the store cannot be written: {error.strerror}", code=code) from error
+
+
+def _opened(root: Path, parts: tuple[str, ...]) -> int:
+    """Open a plain file below `root` to read it, over no link; return its descriptor.
+
+    Raises:
+        OSError: If it cannot be opened, or is something else.
+    """
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in parts[:-1]:
+            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            os.close(folder)
+            folder = below
+        # O_NONBLOCK: a pipe would wait for its writer.
+        file = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    finally:
+        os.close(folder)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, "not a plain file")
+    return file
 
 
 def _modified_at(path: Path) -> float:

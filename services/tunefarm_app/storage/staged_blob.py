@@ -38,7 +38,7 @@ class StagedBlob(Closing):
         self.size_bytes = 0
         self._path = store.staged_path(name)
         with disk_errors():
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            store.make_temporary_folder()
             self._file = _locked(self._path)
 
     def begin_at(self, offset_bytes: int) -> bool:
@@ -108,7 +108,7 @@ class StagedBlob(Closing):
 
 def _locked(path: Path) -> int:
     while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Between opening and locking it may have become a blob, which must not change, or have been deleted.
@@ -126,7 +126,7 @@ def _locked(path: Path) -> int:
 
 def _is_same(path: Path, file: int) -> bool:
     try:
-        return os.path.samestat(path.stat(), os.fstat(file))
+        return os.path.samestat(path.lstat(), os.fstat(file))
     except FileNotFoundError:
         return False
 
@@ -134,6 +134,6 @@ def _is_same(path: Path, file: int) -> bool:
 def staged_bytes(path: Path) -> int:
     """Return the size of a staged file; 0 if there is none."""
     try:
-        return path.stat().st_size
+        return path.lstat().st_size
     except FileNotFoundError:
         return 0

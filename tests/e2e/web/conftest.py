@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import base64
-import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import pytest
+import real_browser
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 from replay_server import ReplayServer, replay_server
 
 PATIENCE_MS = 60_000
@@ -28,8 +27,6 @@ _DROP = """
   }
 }
 """
-
-NO_BROWSER = "no chromium on the PATH: apt-get install chromium, or set TUNEFARM_TEST_CHROMIUM to one"
 
 
 class Farm(Protocol):
@@ -88,16 +85,9 @@ class Seat:
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """A browser of one file's tests: as long as it lives, no other test of the process can have one, or an event loop."""
-    path = os.environ.get("TUNEFARM_TEST_CHROMIUM") or shutil.which("chromium")
-    if path is None:
-        pytest.skip(NO_BROWSER)
-    # Chromium's own sandbox refuses to run as root, as containers do.
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     expect.set_options(timeout=PATIENCE_MS)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=arguments)
+    with real_browser.chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Collection, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +26,8 @@ class ApiServer:
 
 
 @contextmanager
-def api_server(farm: Farm) -> Iterator[ApiServer]:
-    """Serve the farm for the time of the block."""
+def api_server(farm: Farm, *, allowed_hosts: Collection[str] | None = None) -> Iterator[ApiServer]:
+    """Serve the farm for the time of the block; `allowed_hosts` as of `create_app`."""
     faults: list[str] = []
 
     def keep(_logger: object, level: str, event: MutableMapping[str, Any]) -> str:
@@ -35,7 +35,7 @@ def api_server(farm: Farm) -> Iterator[ApiServer]:
             faults.append(str(event.get("exception", event)))
         raise structlog.DropEvent
 
-    app = create_app(farm.services.settings, reconcile=False)
+    app = create_app(farm.services.settings, allowed_hosts=allowed_hosts, reconcile=False)
     before = structlog.get_config()
     structlog.configure(processors=[structlog.processors.format_exc_info, keep])
     try:

@@ -118,6 +118,16 @@ def test_workers_connect_to_the_database_as_a_role_of_their_own() -> None:
     assert held == {"postgres"}
 
 
+def test_workers_connect_to_the_queue_as_a_user_of_their_own() -> None:
+    """tests/security/taken_over_worker/test_stolen_broker.py tries what that user may."""
+    users = {
+        name: re.findall(r"redis://(\w*):\$\{(\w+)", service["environment"]["TUNEFARM_BROKER_URL"])
+        for name, service in OURS.items()
+        if "TUNEFARM_BROKER_URL" in service.get("environment", {})
+    }
+    assert users == {"api": [("", "VALKEY_PASSWORD")], "worker": [("worker", "VALKEY_WORKER_PASSWORD")]}
+
+
 @pytest.mark.parametrize("name", ["device", "gateway"])
 def test_devices_and_the_gateway_hold_no_password(name: str) -> None:
     assert not [

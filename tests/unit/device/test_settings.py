@@ -9,7 +9,7 @@ import pytest
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.process.running import TVM_ENVIRONMENT
 from tunefarm_workers.device.rpc.process import server_environment
-from tunefarm_workers.device.settings import read_settings
+from tunefarm_workers.device.settings import is_open_to_others, read_settings
 
 ENVIRONMENT = {"TUNEFARM_URL": "http://farm:8000", "TUNEFARM_API_KEY": "tfk_secret"}
 
@@ -19,6 +19,23 @@ def test_the_environment_is_enough() -> None:
     assert (settings.url, settings.api_key) == ("http://farm:8000", "tfk_secret")
     assert (settings.name, settings.device_key, settings.host) == ("box", "local", "127.0.0.1")
     assert settings.work_dir.is_absolute()
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://farm:8000", True),
+        ("http://10.0.0.5:8000", True),
+        ("http://[2001:db8::1]:8000", True),
+        ("http://127.0.0.1.evil.example", True),
+        ("https://farm.example", False),
+        ("http://127.0.0.1:8000", False),
+        ("http://[::1]:8000", False),
+        ("http://localhost:8000", False),
+    ],
+)
+def test_who_can_read_the_credential_on_its_way(url: str, expected: bool) -> None:
+    assert is_open_to_others(url) is expected
 
 
 def test_options_win(tmp_path: Path) -> None:

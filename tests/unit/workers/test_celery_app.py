@@ -3,12 +3,13 @@ from __future__ import annotations
 import argparse
 
 import pytest
+from forged_messages import FORGED, message
 
 from tunefarm_app.runtime.dispatch import CALIBRATE, KEY_PREFIX, QUEUES, RUN_STEP, queue_of
 from tunefarm_app.runtime.step_limits import hard_limit_sec
 from tunefarm_app.settings import Settings
 from tunefarm_db.values import StepKind
-from tunefarm_workers.celery_app import make_worker_app
+from tunefarm_workers.celery_app import check_message, make_worker_app
 from tunefarm_workers.worker import _queues
 
 
@@ -27,6 +28,14 @@ def test_children_are_spawned(settings) -> None:
     conf = make_worker_app(settings).conf
     assert (conf.worker_pool, conf.worker_pool_start_method) == ("prefork", "spawn")
     assert conf.worker_proc_alive_timeout >= 60, "a fresh interpreter on a busy machine is not up at once"
+
+
+@pytest.mark.parametrize("kind", FORGED)
+def test_a_message_asks_for_a_step_and_nothing_else(kind: str) -> None:
+    check_message(message())
+    check_message(message(body=[["dev_x", 7], {}, {}], headers={"task": CALIBRATE}))
+    with pytest.raises((KeyError, TypeError, ValueError, AttributeError)):
+        check_message(FORGED[kind])
 
 
 def test_nothing_but_json(settings) -> None:

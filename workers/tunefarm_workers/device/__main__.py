@@ -26,7 +26,7 @@ from tunefarm_workers.device.fleet import EXIT_REFUSED, Fleet
 from tunefarm_workers.device.gpu.cuda_check import check_cuda
 from tunefarm_workers.device.gpu.devices import LentDevice, devices_of
 from tunefarm_workers.device.json_log import log_as_json
-from tunefarm_workers.device.settings import farm_url_in, read_settings
+from tunefarm_workers.device.settings import farm_url_in, is_open_to_others, read_settings
 
 log = logging.getLogger("tunefarm.device")
 
@@ -44,6 +44,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_sandbox()
         write_limit()
         settings = read_settings(argv, farm_url=lambda file: _farm_url(file, wait))
+        if is_open_to_others(settings.url):
+            log.warning(
+                "%s is no HTTPS: whoever is on the way reads this device's credential, and can answer as the farm. A private network, "
+                "or a proxy that speaks TLS, keeps others off",
+                settings.url,
+            )
         devices = devices_of(settings)
         own = devices[0].settings if len(devices) == 1 else settings
         fields.update(device=own.name, device_key=own.device_key)

@@ -8,7 +8,9 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import platformdirs
 
@@ -138,6 +140,17 @@ def as_device(
     folder = settings.work_dir / part if settings.work_dir_given else _default_folder(name).absolute()
     key = _api_key(settings.api_key_file, folder, environment, needed=settings.token is None and not part)
     return replace(settings, name=name, name_given=True, work_dir=folder, work_dir_given=True, api_key=key)
+
+
+def is_open_to_others(url: str) -> bool:
+    """Return whether others can read and change what is sent to the API: over HTTP, beyond this machine."""
+    parts = urlsplit(url)
+    if parts.scheme == "https" or parts.hostname == "localhost":
+        return False
+    try:
+        return not ip_address(parts.hostname or "").is_loopback
+    except ValueError:  # a name
+        return True
 
 
 def _check(label: str, value: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import delete, func, or_, select, update
 
+from tunefarm_db.acting import acting
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.repositories.farm.counters import Counter, Counters
@@ -31,8 +32,8 @@ class Webhooks(Repository):
 
     def add(self, *, url: str, kinds: Sequence[str], job_id: str | None, secret: str) -> Webhook:
         """Store a webhook; it is sent events from now on. Raises `ConflictError` for an unknown job."""
-        values = {"id": new_id("whk"), "url": url, "kinds": list(kinds), "job_id": job_id, "secret": secret}
-        return self._add(Webhook, _WEBHOOKS, values)
+        values = {"url": url, "kinds": list(kinds), "job_id": job_id, "secret": secret}
+        return self._add(Webhook, _WEBHOOKS, {"id": new_id("whk"), "owner": acting().owner, **values})
 
     def get(self, webhook_id: str) -> Webhook:
         """Return the webhook.

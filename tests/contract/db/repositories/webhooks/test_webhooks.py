@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from tunefarm_db.acting import Acting, act_as
 from tunefarm_db.repositories.farm.counters import Counter
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import ClaimedDelivery, DeliveryState, Webhook, WebhookHealth
@@ -21,6 +22,14 @@ def add(uow: UnitOfWork, **changes: Any) -> Webhook:
         return repos.webhooks.add(
             **{"url": URL, "kinds": [], "job_id": None, "secret": "whsec_eA==", **changes}
         )
+
+
+def test_a_webhook_has_the_owner_that_registered_it(uow: UnitOfWork) -> None:
+    with act_as(Acting(key_id="k2", owner="k1")):
+        owned = add(uow)
+    with uow.read() as repos:
+        assert repos.webhooks.get(owned.id).owner == "k1"
+    assert add(uow).owner is None
 
 
 def happen(uow: UnitOfWork, job_id: str, kind: str = "round", **data: Any) -> None:

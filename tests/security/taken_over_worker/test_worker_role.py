@@ -52,6 +52,36 @@ ATTACKS = {
     "make a function that runs as others": "CREATE FUNCTION public.now2() RETURNS int LANGUAGE sql AS 'SELECT 1'",
     "make a table": "CREATE TABLE public.mine (id int)",
     "read a file of the server": "SELECT pg_read_file('/etc/passwd')",
+    "read a file as a large object": "SELECT lo_import('/etc/passwd')",
+    "write a file as a large object": "SELECT lo_export(1, '/tmp/planted')",
+    "read a file into a table": "COPY findings FROM '/etc/passwd'",
+    "run a program into a table": "COPY findings FROM PROGRAM 'id'",
+    "look into the server's folder": "SELECT pg_ls_dir('.')",
+    "read passwords": "SELECT rolpassword FROM pg_authid",
+    "read who may connect": "SELECT * FROM pg_hba_file_rules",
+    "read samples of keys": "SELECT * FROM pg_statistic",
+    "read a secret by its order": "SELECT id FROM webhooks ORDER BY secret",
+    "read a webhook as a row": "SELECT row_to_json(webhooks) FROM webhooks",
+    "read keys by a query in a text": "SELECT query_to_xml('SELECT * FROM api_keys', true, true, '')",
+    "change keys by a merge": "MERGE INTO api_keys USING (SELECT 1) AS s ON true WHEN MATCHED THEN UPDATE SET scopes = '[]'",
+    "lock the keys": "LOCK TABLE api_keys IN ACCESS SHARE MODE",
+    "lock the audit log's inbox": "LOCK TABLE audit_inbox IN ACCESS SHARE MODE",
+    "put a trigger on a table": "CREATE TRIGGER t BEFORE INSERT ON jobs FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+    "put a rule on a table": "CREATE RULE r AS ON INSERT TO jobs DO INSTEAD NOTHING",
+    "put a view in the owner's way": "CREATE VIEW public.mine AS SELECT 1",
+    "make a schema": "CREATE SCHEMA mine",
+    "make a temporary table": "CREATE TEMPORARY TABLE mine (id int)",
+    "make an operator": "CREATE OPERATOR public.=== (LEFTARG = int, RIGHTARG = int, PROCEDURE = int4eq)",
+    "change the server's settings": "SELECT pg_reload_conf()",
+    "change the owner's path": "ALTER ROLE tunefarm SET search_path = pg_temp",
+    "change the database's path": "ALTER DATABASE tunefarm SET search_path = pg_temp",
+    "load code at each connection": "ALTER ROLE tunefarm_worker SET session_preload_libraries = 'planted'",
+    "become more": "ALTER ROLE tunefarm_worker SUPERUSER",
+    "be a reader of files": "SET ROLE pg_read_server_files",
+    "copy the server": "SELECT pg_create_physical_replication_slot('mine')",
+    "hear of all changes": "CREATE PUBLICATION mine FOR ALL TABLES",
+    "end the API's connections": "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'tunefarm'",
+    "cancel the API's queries": "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE usename = 'tunefarm'",
     "run a program": "COPY (SELECT 1) TO PROGRAM 'true'",
     "write a file of the server": "COPY (SELECT 1) TO '/tmp/planted'",
     "load code": "LOAD '/tmp/planted.so'",
@@ -80,8 +110,30 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RoledPostgres]:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_worker_has_no_right_to(attack: str, server: RoledPostgres) -> None:
-    with psycopg.connect(server.url_of(WORKER)) as connection, pytest.raises(InsufficientPrivilege):
+    with (
+        psycopg.connect(server.url_of(OWNER)),  # a connection of the API's
+        psycopg.connect(server.url_of(WORKER)) as connection,
+        pytest.raises(InsufficientPrivilege),
+    ):
         connection.execute(ATTACKS[attack])
+
+
+@pytest.mark.parametrize("database", ["postgres", "template1"])
+@pytest.mark.parametrize("role", [WORKER, OWNER])
+def test_other_databases_of_the_server_are_closed(role: str, database: str, server: RoledPostgres) -> None:
+    """Before, each role could connect there, and fill the disk with temporary tables that no owner of ours can look at."""
+    with pytest.raises(psycopg.OperationalError, match="permission denied for database"):
+        psycopg.connect(server.url_of(role).replace("/tunefarm?", f"/{database}?"))
+
+
+def test_nothing_is_seen_of_what_the_api_asks(server: RoledPostgres) -> None:
+    with psycopg.connect(server.url_of(OWNER)) as api, psycopg.connect(server.url_of(WORKER)) as worker:
+        api.execute("SELECT 'a secret'")
+        seen = worker.execute("SELECT query FROM pg_stat_activity WHERE usename = %s", [OWNER]).fetchall()
+        assert {query for (query,) in seen} <= {"<insufficient privilege>"}
+        assert worker.execute("SELECT count(*) FROM pg_stats WHERE tablename = 'api_keys'").fetchone() == (0,)
+        functions = "SELECT count(*) FROM pg_proc WHERE prosecdef AND pronamespace = 'public'::regnamespace"
+        assert worker.execute(functions).fetchone() == (0,), "none runs with the rights of its owner"
 
 
 def test_the_owner_is_no_superuser(server: RoledPostgres) -> None:
