@@ -15,7 +15,8 @@ def main() -> int:
     try:
         if find_spec("onnx") is not None:
             raise InvalidInputError(
-                "tunefarm's engine is installed in this environment too, and needs TVM's compiler",
+                "tunefarm's engine is installed in this environment too, and needs TVM's compiler: install "
+                "`tunefarm[device]` into an environment of its own, and trim that",
                 code="compiler-needed",
             )
         target = detect_host_target()
