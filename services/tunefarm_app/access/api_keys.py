@@ -131,7 +131,8 @@ def why_not_valid(services: Services, token: str) -> str:
         with services.uow.read() as repos:
             is_there = repos.devices.find(str(key.device_name)) is not None
         why = f"device {device} was {'enrolled again since' if is_there else 'removed from this farm'}, so this credential ended"
-    return f"{why}. To add it again, run `tunefarm device token --name {device}` at the farm, and what it prints on the device"
+    again = f"`tunefarm device token --name {device}` prints a token at the farm, `tunefarm device join --token TOKEN` takes it here"
+    return f"{why}. To add the device again: {again}"
 
 
 def _known(services: Services, token: str) -> tuple[ApiKey, float] | None:

@@ -170,7 +170,7 @@ def test_the_newest_valid_one_is_shown(services: Any) -> None:
 def test_who_has_an_ended_credential_is_told_why_and_what_to_do(services: Any, farm: Any) -> None:
     key, first = enrol(services)
     _, second = enrol(services)
-    again = "To add it again, run `tunefarm device token --name box` at the farm, and what it prints on the device"
+    again = "To add the device again: `tunefarm device token --name box` prints a token at the farm, `tunefarm device join --token TOKEN` takes it here"
     assert why_not_valid(services, first) == (
         f"device box was removed from this farm, so this credential ended. {again}"
     ), "enrolled, and never registered"
