@@ -119,10 +119,13 @@ def kernels_to_tune(kernels: int, alternatives: int) -> str:
     return f"{plural(kernels, 'kernel')} to tune{others}"
 
 
-def kernels_measured(measured: int, kernels: int, others_measured: int = 0, others: int = 0) -> str:
+def kernels_measured(
+    measured: int, kernels: int, others_measured: int = 0, others: int = 0, *, noun: bool = True
+) -> str:
     """Return how many kernels have a time: ``"6 of 6 kernels measured, and 1 of 1 alternative to them"``."""
+    counted = plural(kernels, "kernel") if noun else f"{kernels:,}"
     alternatives = f", and {others_measured:,} of {plural(others, 'alternative')} to them" if others else ""
-    return f"{measured:,} of {plural(kernels, 'kernel')} measured{alternatives}"
+    return f"{measured:,} of {counted} measured{alternatives}"
 
 
 def tuned_so_far(covered: int, tasks: int) -> str:

@@ -52,11 +52,20 @@ class Progress(Answer):
     @property
     def measured_text(self) -> str:
         """How many kernels have a time: ``"6 of 6 kernels measured"``."""
+        return self._measured(noun=True)
+
+    @property
+    def measured_short(self) -> str:
+        """The same without the noun, where a heading has it: ``"6 of 6 measured"``."""
+        return self._measured(noun=False)
+
+    def _measured(self, *, noun: bool) -> str:
         return quantities.kernels_measured(
             self.tasks_with_record - self.alternatives_with_record,
             self.tasks_total - self.alternatives_total,
             self.alternatives_with_record,
             self.alternatives_total,
+            noun=noun,
         )
 
 
@@ -156,7 +165,7 @@ class Job(Shown, Answer):
     @property
     def kernels_text(self) -> str:
         """How many kernels have a time; how many run tuned in the network that was timed last, if those are fewer."""
-        text, newest = self.progress.measured_text, self.networks[-1] if self.networks else self.draft
+        text, newest = self.progress.measured_short, self.networks[-1] if self.networks else self.draft
         measured = self.progress.tasks_with_record - self.progress.alternatives_with_record
         if self.artifact_id is not None or newest is None or not 0 < newest.covered < measured:
             return text
@@ -189,7 +198,7 @@ class Job(Shown, Answer):
             "state": self.state,
             "target": self.target_text,
             "trials": f"{self.trials} ({self.failures} failed)",
-            "kernels": self.progress.measured_text.replace(" kernels measured", ""),
+            "kernels": self.progress.measured_short,
             "best": self.best_text,
             "over other runtimes": self.over_runtime_text if self.speedups else "",
             "tags": ", ".join(self.tags),
