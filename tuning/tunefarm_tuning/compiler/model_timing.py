@@ -17,7 +17,7 @@ from tunefarm_tuning.core.latency import Latency, is_quiet
 from tunefarm_tuning.core.ratio import speedup
 from tunefarm_tuning.measure.baselines.baseline import Baseline, BaselineFailed
 from tunefarm_tuning.measure.device_run import DeviceRun
-from tunefarm_tuning.measure.timing_blocks import LEAST_QUIET, Block, Sample, latencies_of
+from tunefarm_tuning.measure.timing_blocks import LEAST_QUIET, Block, Sample, in_groups, latencies_of
 from tunefarm_tuning.reference.onnx_runtime import Reference
 
 _ROUNDS = 15
@@ -219,10 +219,10 @@ def time_models(
     def library_timer(path: Path) -> _Timer:
         def sample(number: int) -> Sample:
             params = {
-                "path": str(path), "entry": entry, "inputs": str(inputs), "number": number, "repeat": 1
+                "path": str(path), "entry": entry, "inputs": str(inputs), "number": number, "repeat": 1, "in_groups": True
             }  # fmt: skip
             reply = device.call("time_model", params, timeout_sec=limits.model_sec)
-            return Sample.of(reply["samples_sec"][0], number, reply["watched"])
+            return Sample.of(reply["samples_sec"][0], number, reply["watched"], reply.get("groups_sec"))
 
         return _Timer(sample, sample(1).sec, least_samples, rounds)
 
@@ -232,7 +232,7 @@ def time_models(
 
         def reference_sample(number: int) -> Sample:
             reply = onnx_runtime.sample(number)
-            return Sample.of(reply["sample_sec"], number, reply["watched"])
+            return Sample.of(reply["sample_sec"], number, reply["watched"], reply.get("groups_sec"))
 
         timers["onnxruntime"] = _Timer(
             reference_sample, onnx_runtime.open_timed(inputs), least_samples, rounds
@@ -273,7 +273,7 @@ def time_models(
 def _sampler(baseline: Baseline) -> Callable[[int], Sample]:
     def sample(number: int) -> Sample:
         reply = baseline.sample(number)
-        return Sample.of(reply["sample_sec"], number, reply["watched"])
+        return Sample.of(reply["sample_sec"], number, reply["watched"], reply.get("groups_sec"))
 
     return sample
 
@@ -327,6 +327,6 @@ class _Timer:
         if number >= self._turns:
             return None
         calls = max(1, min(_MAX_CALLS, int(_SAMPLE_SEC / max(median(self._seconds), 1e-7))))
-        sample = self._sample(calls)
+        sample = self._sample(in_groups(calls))
         self._seconds.append(sample.sec)
         return sample

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tunefarm_tuning.core.latency import Latency
@@ -13,20 +14,73 @@ LEAST_QUIET = 5
 _ALIKE = 0.1
 """Blocks are alike if the cores that others took differ by no more than this."""
 _LEAST_KEPT = 3
+_GROUPS = 100
+_LEAST_GROUPS = 5
+_FAST_SHARE = 0.15
+_SLICE_SEC = 0.002
+"""Inferences that take no longer are often undisturbed beside busy processes: Linux lets a thread run for some milliseconds."""
+_LEAST_SAMPLES = 20
+"""Samples of which a few are as fast as on a quiet device.
+
+Beside another process, Linux often leaves two threads on one core for a whole sample, and each inference takes twice as long; the next
+sample's threads are placed anew.
+"""
+_ALIKE_FAST = 1.08
+"""Samples are as fast as the fastest one within this factor."""
+_FAST_ERROR = 1.05
+"""The fastest inferences beside other work take as long as on a quiet device within this factor."""
+
+
+def in_groups(number: int) -> int:
+    """Return about as many inferences as `number`, in whole groups."""
+    return number - number % _GROUPS if number > _GROUPS else number
+
+
+def group_size(number: int) -> int:
+    """Return how many inferences in a row are timed together, if so many are in all: the clock's readings take time."""
+    return max(1, number // _GROUPS)
+
+
+def time_groups(run: Callable[[], object], number: int) -> list[float]:
+    """Run so many inferences in a row; return the seconds of one, in each group of them."""
+    size, groups_sec = group_size(number), []
+    for _ in range(number // size):
+        started = time.perf_counter()
+        for _ in range(size):
+            run()
+        groups_sec.append((time.perf_counter() - started) / size)
+    return groups_sec
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The mean seconds of some inferences in a row, and what else the device did meanwhile."""
+    """The mean seconds of some inferences in a row, and what else the device did meanwhile.
+
+    Attributes:
+        sec: The mean.
+        inferences: Their number.
+        watched: What else the device did; None if it does not tell.
+        fast_sec: What the fastest few of them took; None if they were not timed one by one, or are too few.
+    """
 
     sec: float
     inferences: int
     watched: Watched | None
+    fast_sec: float | None = None
 
     @classmethod
-    def of(cls, sec: float, inferences: int, watched: Mapping[str, object] | None) -> Sample:
-        """Return the sample of a child's reply."""
-        return cls(float(sec), inferences, None if watched is None else Watched.from_json(watched))
+    def of(
+        cls,
+        sec: float,
+        inferences: int,
+        watched: Mapping[str, object] | None,
+        groups_sec: Sequence[float] | None = None,
+    ) -> Sample:
+        """Return the sample of a child's reply; `groups_sec` are of `time_groups`, or None from a device of an earlier release."""
+        fast_sec = None
+        if groups_sec is not None and len(groups_sec) >= _LEAST_GROUPS:
+            fast_sec = float(sorted(groups_sec)[int(_FAST_SHARE * len(groups_sec))])
+        return cls(float(sec), inferences, None if watched is None else Watched.from_json(watched), fast_sec)
 
 
 @dataclass(slots=True)
@@ -44,7 +98,11 @@ class Block:
 
 
 def latencies_of(blocks: Sequence[Block], names: Sequence[str], threads: int) -> dict[str, Latency]:
-    """Return each network's latency over the quiet blocks; over the least disturbed ones, if few are quiet."""
+    """Return each network's latency over the quiet blocks.
+
+    If few are quiet, that of a network of short inferences is taken from the fastest of them; that of another one from the least
+    disturbed blocks.
+    """
     loops = [block.loop_sec for block in blocks]
     kept = [
         block
@@ -54,12 +112,37 @@ def latencies_of(blocks: Sequence[Block], names: Sequence[str], threads: int) ->
             sample.watched is None or sample.watched.is_quiet(threads) for sample in block.samples.values()
         )
     ]
+    fast: dict[str, Latency | None] = {}
     if len(kept) < LEAST_QUIET:
+        fast = {name: _latency_of_fastest(name, blocks, threads) for name in names}
         shares = [block.taken_share(threads) for block in blocks]
         most = sorted(shares)[min(LEAST_QUIET, len(blocks)) - 1] + _ALIKE
         kept = [block for block, share in zip(blocks, shares, strict=True) if share <= most]
     at_least = loop_slowdown([block.loop_sec for block in kept], loops)
-    return {name: _latency(name, blocks, kept, threads, at_least) for name in names}
+    return {name: fast.get(name) or _latency(name, blocks, kept, threads, at_least) for name in names}
+
+
+def _latency_of_fastest(name: str, blocks: Sequence[Block], threads: int) -> Latency | None:
+    """Return the latency of a network by the fastest inferences of the fastest samples; None if they tell no more than all others.
+
+    A sample that hardly any other is as fast as does not count alone: the interval of three samples spans all of them.
+    """
+    every = [block.samples[name] for block in blocks if name in block.samples]
+    known = [(sample.fast_sec, sample) for sample in every if sample.fast_sec is not None]
+    least_sec = min((sec for sec, _ in known), default=_SLICE_SEC)
+    if len(known) < _LEAST_SAMPLES or least_sec >= _SLICE_SEC:
+        return None
+    taken = [(sec, sample) for sec, sample in known if sec <= _ALIKE_FAST * least_sec]
+    if len(taken) < _LEAST_KEPT:
+        taken = sorted(known, key=lambda timed: timed[0])[:_LEAST_KEPT]
+    watched = [sample.watched for sample in every]
+    disturbance = disturbance_of(watched, watched, threads, dropped=len(every) - len(taken))
+    return Latency(
+        samples_sec=tuple(sec for sec, _ in taken),
+        threads=threads,
+        inferences=tuple(sample.inferences for _, sample in taken),
+        disturbance=replace(disturbance, slowdown=_FAST_ERROR, of_fastest=True),
+    )
 
 
 def _latency(

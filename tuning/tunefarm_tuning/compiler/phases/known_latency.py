@@ -14,15 +14,13 @@ from tunefarm_tuning.compiler.model_timing import time_models
 from tunefarm_tuning.compiler.phases.build_model import BuiltModels
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.core.json_fields import JsonFields
-from tunefarm_tuning.core.latency import Latency
+from tunefarm_tuning.core.latency import Latency, is_quiet
 from tunefarm_tuning.measure.baselines.baseline import BaselineFacts
 from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.reference.onnx_runtime import InputSet
 
 _KIND = "latency"
 _ROUNDS = 5
-_QUIET = 1.1
-"""Other work may have slowed none of the remembered latencies by more, unless the compile shall be done soon (`ablation_sec` 0)."""
 _AS_LONG = 1.1
 """The network takes as long as before if its median is within this many times the earlier one, above and below."""
 
@@ -113,7 +111,7 @@ class TimedNetwork:
         finding = {
             "latency": {name: each.to_json() for name, each in latency.items()},
             "measured_at": time.time(),
-            "quiet": all(each.slowdown <= _QUIET for each in latency.values()),
+            "quiet": is_quiet(list(latency.values())) is not False,
         }
         if running:
             finding["baselines"] = {name: each.facts.to_json() for name, each in running.items()}
