@@ -53,8 +53,9 @@ METHOD = (
     "first inference. Meanwhile the device's processor time is watched, and a loop of constant work runs before each block. "
     "Blocks in which other programs, or a hypervisor's other guests, took processor time do not count, if at least "
     f"{LEAST_QUIET} others do; more blocks follow while intervals are wide and time is left. The latency is the median of the "
-    "samples. A ratio of two latencies has a 95 % interval, from a bootstrap over blocks; where too few blocks were quiet, it is "
-    "wider by as much as the others may have slowed the samples. If that leaves open whether the tuned network is slower than the "
+    "samples. A ratio of two latencies has a 95 % interval, from a bootstrap over blocks. Where too few blocks were quiet, "
+    "the fastest inferences of the fastest samples count, if inferences take less than 2 ms, and the threads of five samples had cores of their own; otherwise the "
+    "interval is wider by as much as the others may have slowed the samples. If that leaves open whether the tuned network is slower than the "
     "untuned one, it is dropped, unless it takes no longer within most blocks, and its kernels take no longer alone."
 )
 """How `time_models` measures, for people."""

@@ -19,10 +19,10 @@ _LEAST_GROUPS = 5
 _FAST_SHARE = 0.15
 _SLICE_SEC = 0.002
 """Inferences that take no longer are often undisturbed beside busy processes: Linux lets a thread run for some milliseconds."""
-_LEAST_SAMPLES = 20
-"""Samples of which a few are as fast as on a quiet device.
+_LEAST_SAMPLES = 5
+"""Samples whose threads had cores of their own at the end, of which a few are as fast as on a quiet device.
 
-Beside another process, Linux often leaves two threads on one core for a whole sample, and each inference takes twice as long; the next
+Beside another process, Linux often leaves two threads on one core for a whole sample, and each inference takes twice as long. The next
 sample's threads are placed anew.
 """
 _ALIKE_FAST = 1.08
@@ -128,7 +128,13 @@ def _latency_of_fastest(name: str, blocks: Sequence[Block], threads: int) -> Lat
     A sample that hardly any other is as fast as does not count alone: the interval of three samples spans all of them.
     """
     every = [block.samples[name] for block in blocks if name in block.samples]
-    known = [(sample.fast_sec, sample) for sample in every if sample.fast_sec is not None]
+    known = [
+        (sample.fast_sec, sample)
+        for sample in every
+        if sample.fast_sec is not None
+        and sample.watched is not None
+        and (sample.watched.cores_used or 0) >= threads
+    ]
     least_sec = min((sec for sec, _ in known), default=_SLICE_SEC)
     if len(known) < _LEAST_SAMPLES or least_sec >= _SLICE_SEC:
         return None

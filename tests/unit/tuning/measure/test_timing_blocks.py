@@ -1,0 +1,142 @@
+"""Blocks of timings: which count, and what counts of them where other work lasts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tunefarm_tuning.core.latency import Latency, is_quiet
+from tunefarm_tuning.core.ratio import speedup
+from tunefarm_tuning.measure.machine_watch import Watched
+from tunefarm_tuning.measure.timing_blocks import (
+    Block,
+    Sample,
+    group_size,
+    in_groups,
+    latencies_of,
+    time_groups,
+)
+
+SLOW_SEC, FAST_SEC = 3e-4, 2e-4
+NAMES = ("onnxruntime", "tuned")
+BUSY = Watched(
+    wall_sec=0.1, cores=2, others_sec=0.1, steal_sec=0.0, switches=9, stalled_sec=None, cores_used=2
+)
+SHARED = replace(BUSY, cores_used=1)
+
+
+def sample(sec: float, fast_sec: float | None, watched: Watched | None = BUSY) -> Sample:
+    return Sample(sec=sec, inferences=100, watched=watched, fast_sec=fast_sec)
+
+
+def beside_others(rng: random.Random, count: int, *, alone: float = 0.3, scale: float = 1.0) -> list[Block]:
+    """Return blocks as two busy processes leave them on two cores: some inferences of each sample wait for milliseconds.
+
+    The threads of a sample have cores of their own with the probability `alone`; otherwise they share one, and the rest of the
+    inferences take twice as long. In one sample of ten they part too late.
+    """
+
+    def taken(quiet_sec: float) -> Sample:
+        is_alone, parts = rng.random() < alone, rng.random() < 0.1
+        fast_sec = scale * quiet_sec * (1 if is_alone else 2) * rng.uniform(1.0, 1.06)
+        return sample(fast_sec * rng.uniform(1.3, 8.0), fast_sec, BUSY if is_alone or parts else SHARED)
+
+    return [Block({"onnxruntime": taken(SLOW_SEC), "tuned": taken(FAST_SEC)}) for _ in range(count)]
+
+
+def gain(blocks: list[Block]) -> tuple[float, float, dict[str, Latency]]:
+    latency = latencies_of(blocks, NAMES, 2)
+    ratio = speedup(latency["onnxruntime"], latency["tuned"])
+    assert ratio.low is not None
+    assert ratio.high is not None
+    return ratio.low, ratio.high, latency
+
+
+def test_the_interval_of_the_fastest_inferences_is_narrow_and_holds_the_quiet_ratio() -> None:
+    rng = random.Random(7)
+    intervals = [gain(beside_others(rng, 30))[:2] for _ in range(100)]
+    assert sum(low <= SLOW_SEC / FAST_SEC <= high for low, high in intervals) >= 95
+    assert sorted(high / low for low, high in intervals)[90] < 1.5
+    means = [[Block({name: sample(s.sec, None) for name, s in block.samples.items()}) for block in beside_others(rng, 30)]
+             for _ in range(20)]  # fmt: skip
+    assert min(high / low for low, high, _ in map(gain, means)) > 3, "as of a device of an earlier release"
+
+
+def test_they_are_said_to_be_the_fastest_and_are_no_quiet_timings() -> None:
+    *_, latency = gain(beside_others(random.Random(1), 30))
+    for name, quiet_sec in (("onnxruntime", SLOW_SEC), ("tuned", FAST_SEC)):
+        assert latency[name].is_of_fastest
+        assert latency[name].median_sec == pytest.approx(quiet_sec, rel=0.08)
+        assert latency[name].disturbance is not None
+        assert latency[name].disturbance.blocks == 30
+        assert latency[name].disturbance.dropped == 30 - len(latency[name].samples_sec)
+        assert Latency.from_json(latency[name].to_json()) == latency[name]
+    assert is_quiet(list(latency.values())) is False
+
+
+def test_one_fast_sample_is_no_evidence() -> None:
+    blocks = beside_others(random.Random(2), 30, alone=1.0, scale=2)
+    blocks[11].samples["tuned"] = sample(2 * FAST_SEC, FAST_SEC)
+    low, high, latency = gain(blocks)
+    assert len(latency["tuned"].samples_sec) == 3
+    assert low < SLOW_SEC / FAST_SEC < 2 * SLOW_SEC / FAST_SEC < high
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        lambda rng: beside_others(rng, 4, alone=1.0),
+        lambda rng: [  # the threads shared a core
+            Block({name: replace(s, watched=SHARED) for name, s in block.samples.items()})
+            for block in beside_others(rng, 30)
+        ],
+        lambda rng: [  # where they were is unknown
+            Block(
+                {
+                    name: replace(s, watched=replace(BUSY, cores_used=None))
+                    for name, s in block.samples.items()
+                }
+            )
+            for block in beside_others(rng, 30)
+        ],
+        lambda rng: beside_others(rng, 30, scale=20),  # longer than Linux lets a thread run beside others
+    ],
+)
+def test_other_blocks_are_known_as_far_as_others_may_have_slowed_them(
+    blocks: Callable[[random.Random], list[Block]],
+) -> None:
+    low, high, latency = gain(blocks(random.Random(3)))
+    assert not any(each.is_of_fastest for each in latency.values())
+    assert latency["tuned"].slowdown > 1.5
+    assert high > 3 * low
+
+
+def test_quiet_blocks_count_by_their_means() -> None:
+    blocks = beside_others(random.Random(4), 30)
+    quiet = Block(
+        {name: sample(sec, 0.9 * sec, None) for name, sec in (("onnxruntime", 3e-3), ("tuned", 2e-3))}
+    )
+    low, high, latency = gain([*blocks, *[quiet] * 5])
+    assert (low, high) == pytest.approx((1.5, 1.5))
+    assert is_quiet(list(latency.values())) is not False
+
+
+@pytest.mark.parametrize(
+    ("number", "timed", "size"), [(1, 1, 1), (99, 99, 1), (100, 100, 1), (1234, 1200, 12)]
+)
+def test_inferences_are_timed_in_at_most_a_hundred_groups(number: int, timed: int, size: int) -> None:
+    assert (in_groups(number), group_size(number)) == (timed, size)
+    runs: list[None] = []
+    groups_sec = time_groups(lambda: runs.append(None), timed)
+    assert (len(runs), len(groups_sec)) == (timed, timed // size)
+    assert min(groups_sec) > 0
+
+
+def test_what_the_fastest_few_take_is_read_from_a_reply() -> None:
+    groups_sec = [2.0] * 15 + [1.0] * 5
+    assert Sample.of(1.75, 20, None, groups_sec).fast_sec == 1.0
+    assert Sample.of(1.75, 20, None, [9.0] + [1.0] * 2).fast_sec is None, "too few"
+    assert Sample.of(1.75, 20, None, None).fast_sec is None
