@@ -20,7 +20,7 @@ _FAST_SHARE = 0.15
 _SLICE_SEC = 0.002
 """Inferences that take no longer are often undisturbed beside busy processes: Linux lets a thread run for some milliseconds."""
 _LEAST_SAMPLES = 5
-"""Samples whose threads had cores of their own at the end, of which a few are as fast as on a quiet device.
+"""Samples of which a few are as fast as on a quiet device, if their threads had cores of their own at the end.
 
 Beside another process, Linux often leaves two threads on one core for a whole sample, and each inference takes twice as long. The next
 sample's threads are placed anew.
@@ -128,27 +128,27 @@ def _latency_of_fastest(name: str, blocks: Sequence[Block], threads: int) -> Lat
     A sample that hardly any other is as fast as does not count alone: the interval of three samples spans all of them.
     """
     every = [block.samples[name] for block in blocks if name in block.samples]
-    known = [
-        (sample.fast_sec, sample)
-        for sample in every
-        if sample.fast_sec is not None
-        and sample.watched is not None
-        and (sample.watched.cores_used or 0) >= threads
-    ]
-    least_sec = min((sec for sec, _ in known), default=_SLICE_SEC)
-    if len(known) < _LEAST_SAMPLES or least_sec >= _SLICE_SEC:
+    timed = [sample for sample in every if sample.fast_sec is not None]
+    apart = [sample for sample in timed if _had_cores_of_their_own(sample, threads)]
+    known = apart if len(apart) >= _LEAST_SAMPLES else timed
+    seconds = sorted(sample.fast_sec or 0.0 for sample in known)
+    if len(seconds) < _LEAST_SAMPLES or seconds[0] >= _SLICE_SEC:
         return None
-    taken = [(sec, sample) for sec, sample in known if sec <= _ALIKE_FAST * least_sec]
-    if len(taken) < _LEAST_KEPT:
-        taken = sorted(known, key=lambda timed: timed[0])[:_LEAST_KEPT]
+    most_sec = max(_ALIKE_FAST * seconds[0], seconds[_LEAST_KEPT - 1])
+    taken = [sample for sample in known if (sample.fast_sec or 0.0) <= most_sec]
     watched = [sample.watched for sample in every]
     disturbance = disturbance_of(watched, watched, threads, dropped=len(every) - len(taken))
+    shared = 1 if known is apart else threads
     return Latency(
-        samples_sec=tuple(sec for sec, _ in taken),
+        samples_sec=tuple(sample.fast_sec or 0.0 for sample in taken),
         threads=threads,
-        inferences=tuple(sample.inferences for _, sample in taken),
-        disturbance=replace(disturbance, slowdown=_FAST_ERROR, of_fastest=True),
+        inferences=tuple(sample.inferences for sample in taken),
+        disturbance=replace(disturbance, slowdown=_FAST_ERROR * shared, of_fastest=True),
     )
+
+
+def _had_cores_of_their_own(sample: Sample, threads: int) -> bool:
+    return sample.watched is not None and (sample.watched.cores_used or 0) >= threads
 
 
 def _latency(

@@ -89,19 +89,6 @@ def test_one_fast_sample_is_no_evidence() -> None:
     "blocks",
     [
         lambda rng: beside_others(rng, 4, alone=1.0),
-        lambda rng: [  # the threads shared a core
-            Block({name: replace(s, watched=SHARED) for name, s in block.samples.items()})
-            for block in beside_others(rng, 30)
-        ],
-        lambda rng: [  # where they were is unknown
-            Block(
-                {
-                    name: replace(s, watched=replace(BUSY, cores_used=None))
-                    for name, s in block.samples.items()
-                }
-            )
-            for block in beside_others(rng, 30)
-        ],
         lambda rng: beside_others(rng, 30, scale=20),  # longer than Linux lets a thread run beside others
     ],
 )
@@ -112,6 +99,17 @@ def test_other_blocks_are_known_as_far_as_others_may_have_slowed_them(
     assert not any(each.is_of_fastest for each in latency.values())
     assert latency["tuned"].slowdown > 1.5
     assert high > 3 * low
+
+
+@pytest.mark.parametrize("watched", [SHARED, replace(BUSY, cores_used=None)])
+def test_threads_that_may_have_shared_a_core_may_be_slowed_by_their_number(watched: Watched) -> None:
+    blocks = beside_others(random.Random(5), 30)
+    for block in blocks:
+        block.samples["tuned"] = replace(block.samples["tuned"], watched=watched)
+    low, high, latency = gain(blocks)
+    assert (latency["onnxruntime"].slowdown, latency["tuned"].slowdown) == (1.05, 2.1)
+    assert low <= SLOW_SEC / FAST_SEC <= high
+    assert 2 < high / low < 3
 
 
 def test_quiet_blocks_count_by_their_means() -> None:
