@@ -12,23 +12,19 @@ import re
 import resource
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from tunefarm_tuning.core.json_fields import OMIT_DEFAULT, JsonFields
+from tunefarm_tuning.core.json_fields import JsonFields
 from tunefarm_tuning.core.latency import Disturbance
 
 _TICK_SEC = 0.015
 """Linux counts in ticks of 10 ms: a short stretch may seem this much busier than it was."""
 _NOISE = 0.05
 """Share of a core that a machine's own housekeeping takes; less does not count as a disturbance."""
-_WORKED = 0.1
-"""A thread worked if it ran for this share of the time of the busiest one."""
-_LAST_CORE = 36
-"""Place of the core in ``/proc/self/task/ID/stat``, behind the name."""
 _LOOP_BYTES = 1 << 20
 _LOOP_REPEAT = 8
 _SLOW_LOOP = 1.5
@@ -47,8 +43,6 @@ class MachineState(JsonFields):
         cores: Their number.
         switches: Context switches that others forced upon this process.
         stalled_sec: Time in which a runnable thread waited for a core (PSI); None if the system does not tell.
-        threads: For how many nanoseconds each thread of this process ran, and on which core last, by its id; empty if the system does
-            not tell.
     """
 
     at_sec: float
@@ -58,7 +52,6 @@ class MachineState(JsonFields):
     cores: int
     switches: int
     stalled_sec: float | None = None
-    threads: Mapping[str, tuple[int, int]] = field(default_factory=dict, metadata=OMIT_DEFAULT)
 
 
 def machine_state(proc: Path = Path("/proc")) -> MachineState | None:
@@ -79,7 +72,6 @@ def machine_state(proc: Path = Path("/proc")) -> MachineState | None:
         cores=len(seconds),
         switches=usage.ru_nivcsw,
         stalled_sec=_stalled_sec(proc / "pressure/cpu"),
-        threads=dict(_threads(proc / "self/task")),
     )
 
 
@@ -90,17 +82,6 @@ def _core_seconds(stat: str, cores: Collection[int]) -> Iterator[tuple[float, fl
         number, user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, line.split()[:9])
         if number in cores:
             yield (user + nice + system + irq + softirq) / per_sec, steal / per_sec
-
-
-def _threads(tasks: Path) -> Iterator[tuple[str, tuple[int, int]]]:
-    with suppress(OSError):
-        for task in tasks.iterdir():
-            with suppress(OSError, ValueError, IndexError):  # it has ended, or the kernel does not count
-                ran_ns = int((task / "schedstat").read_text().split()[0])
-                yield (
-                    task.name,
-                    (ran_ns, int((task / "stat").read_text().rpartition(")")[2].split()[_LAST_CORE])),
-                )
 
 
 def _stalled_sec(pressure: Path) -> float | None:
@@ -120,7 +101,6 @@ class Watched(JsonFields):
         steal_sec: The second part of it.
         switches: As in `MachineState`.
         stalled_sec: As there.
-        cores_used: On how many cores the threads of this process that worked were at the end; None if unknown.
     """
 
     wall_sec: float
@@ -129,7 +109,6 @@ class Watched(JsonFields):
     steal_sec: float
     switches: int
     stalled_sec: float | None
-    cores_used: int | None = field(default=None, metadata=OMIT_DEFAULT)
 
     @classmethod
     def between(cls, before: MachineState | None, after: MachineState | None) -> Watched | None:
@@ -145,7 +124,6 @@ class Watched(JsonFields):
             steal_sec=steal_sec,
             switches=after.switches - before.switches,
             stalled_sec=after.stalled_sec - before.stalled_sec if known else None,  # type: ignore[operator]
-            cores_used=_cores_used(before, after),
         )
 
     def taken_sec(self, threads: int) -> float:
@@ -156,17 +134,6 @@ class Watched(JsonFields):
     def is_quiet(self, threads: int) -> bool:
         """Return whether others took nothing that the counters can tell apart from nothing."""
         return self.taken_sec(threads) <= _TICK_SEC + _NOISE * self.wall_sec
-
-
-def _cores_used(before: MachineState, after: MachineState) -> int | None:
-    ran_ns = {
-        thread: total_ns - before.threads.get(thread, (0, 0))[0]
-        for thread, (total_ns, _) in after.threads.items()
-    }
-    least_ns = _WORKED * max(ran_ns.values(), default=0)
-    if not least_ns:
-        return None
-    return len({after.threads[thread][1] for thread, worked_ns in ran_ns.items() if worked_ns >= least_ns})
 
 
 def slowdown(watched: Sequence[Watched | None], threads: int) -> float:

@@ -16,13 +16,14 @@ _ALIKE = 0.1
 _LEAST_KEPT = 3
 _GROUPS = 100
 _LEAST_GROUPS = 5
-_FAST_SHARE = 0.15
 _SLICE_SEC = 0.002
 """Inferences that take no longer are often undisturbed beside busy processes: Linux lets a thread run for some milliseconds."""
-_LEAST_SAMPLES = 5
-"""Samples of which a few are as fast as on a quiet device, if their threads had cores of their own at the end.
+_LEAST_FAST = 5
+"""Samples whose fastest inferences may have been slowed by threads that share a core, but by nothing else."""
+_ENOUGH_FAST = 15
+"""Samples of which a few are as fast as on a quiet device.
 
-Beside another process, Linux often leaves two threads on one core for a whole sample, and each inference takes twice as long. The next
+Beside another process, Linux often leaves two threads on one core for most of a sample, and inferences take twice as long. The next
 sample's threads are placed anew.
 """
 _ALIKE_FAST = 1.08
@@ -60,7 +61,7 @@ class Sample:
         sec: The mean.
         inferences: Their number.
         watched: What else the device did; None if it does not tell.
-        fast_sec: What the fastest few of them took; None if they were not timed one by one, or are too few.
+        fast_sec: What the fastest of them took (the second one); None if they were not timed one by one, or are too few.
     """
 
     sec: float
@@ -79,7 +80,7 @@ class Sample:
         """Return the sample of a child's reply; `groups_sec` are of `time_groups`, or None from a device of an earlier release."""
         fast_sec = None
         if groups_sec is not None and len(groups_sec) >= _LEAST_GROUPS:
-            fast_sec = float(sorted(groups_sec)[int(_FAST_SHARE * len(groups_sec))])
+            fast_sec = float(sorted(groups_sec)[1])
         return cls(float(sec), inferences, None if watched is None else Watched.from_json(watched), fast_sec)
 
 
@@ -128,27 +129,21 @@ def _latency_of_fastest(name: str, blocks: Sequence[Block], threads: int) -> Lat
     A sample that hardly any other is as fast as does not count alone: the interval of three samples spans all of them.
     """
     every = [block.samples[name] for block in blocks if name in block.samples]
-    timed = [sample for sample in every if sample.fast_sec is not None]
-    apart = [sample for sample in timed if _had_cores_of_their_own(sample, threads)]
-    known = apart if len(apart) >= _LEAST_SAMPLES else timed
+    known = [sample for sample in every if sample.fast_sec is not None]
     seconds = sorted(sample.fast_sec or 0.0 for sample in known)
-    if len(seconds) < _LEAST_SAMPLES or seconds[0] >= _SLICE_SEC:
+    if len(seconds) < _LEAST_FAST or seconds[0] >= _SLICE_SEC:
         return None
     most_sec = max(_ALIKE_FAST * seconds[0], seconds[_LEAST_KEPT - 1])
     taken = [sample for sample in known if (sample.fast_sec or 0.0) <= most_sec]
     watched = [sample.watched for sample in every]
     disturbance = disturbance_of(watched, watched, threads, dropped=len(every) - len(taken))
-    shared = 1 if known is apart else threads
+    shared = threads if len(seconds) < _ENOUGH_FAST else 1
     return Latency(
         samples_sec=tuple(sample.fast_sec or 0.0 for sample in taken),
         threads=threads,
         inferences=tuple(sample.inferences for sample in taken),
         disturbance=replace(disturbance, slowdown=_FAST_ERROR * shared, of_fastest=True),
     )
-
-
-def _had_cores_of_their_own(sample: Sample, threads: int) -> bool:
-    return sample.watched is not None and (sample.watched.cores_used or 0) >= threads
 
 
 def _latency(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,9 +21,6 @@ def stretch(others_sec: float, *, wall_sec: float = 1.0, cores: int = 2) -> Watc
     return Watched(
         wall_sec=wall_sec, cores=cores, others_sec=others_sec, steal_sec=0.0, switches=0, stalled_sec=None
     )
-
-
-STATE = MachineState(at_sec=1.0, own_sec=0.0, busy_sec=0.0, steal_sec=0.0, cores=4, switches=0)
 
 
 def test_the_counters_of_this_machine() -> None:
@@ -102,28 +97,3 @@ def test_what_is_said_of_the_other_work() -> None:
     said = disturbance_of([quiet], [quiet, busy, None], 2, dropped=1)
     assert (said.blocks, said.dropped, said.slowdown, said.others_cores) == (3, 1, 1.0, 0.5)
     assert disturbance_of([None], [None], 2, dropped=0).others_cores is None
-
-
-def test_on_how_many_cores_the_threads_that_worked_were() -> None:
-    before = replace(STATE, threads={"1": (5_000, 0), "2": (7_000, 0), "3": (0, 1)})
-    for threads, cores in (
-        ({"1": (105_000, 0), "2": (107_000, 1), "3": (90, 3)}, 2),
-        ({"1": (105_000, 1), "2": (107_000, 1), "3": (90, 0)}, 1),
-        ({"1": (105_000, 0), "2": (7_000, 1), "4": (60_000, 3)}, 2),
-        ({}, None),
-    ):
-        watched = Watched.between(before, replace(STATE, threads=threads))
-        assert watched is not None
-        assert watched.cores_used == cores
-        assert Watched.from_json(watched.to_json()) == watched
-
-
-def test_this_machine_tells_where_threads_ran() -> None:
-    before, until = machine_state(), time.monotonic() + 0.05
-    assert before is not None
-    while time.monotonic() < until:
-        pass
-    watched = Watched.between(before, machine_state())
-    assert watched is not None
-    assert watched.cores_used in (1, None)  # some kernels do not count
-    assert MachineState.from_json(before.to_json()) == before
