@@ -54,7 +54,7 @@ METHOD = (
     "Blocks in which other programs, or a hypervisor's other guests, took processor time do not count, if at least "
     f"{LEAST_QUIET} others do; more blocks follow while intervals are wide and time is left. The latency is the median of the "
     "samples. A ratio of two latencies has a 95 % interval, from a bootstrap over blocks. Where too few blocks were quiet, "
-    "the fastest inferences of the fastest samples count, if inferences take less than 2 ms: within 5 % where there are 15 samples. Otherwise the "
+    "the fastest inferences of the fastest samples count, if inferences take less than 2 ms: within 5 % where 15 samples tell that threads had cores of their own in some. Otherwise the "
     "interval is wider by as much as the others may have slowed the samples. If that leaves open whether the tuned network is slower than the "
     "untuned one, it is dropped, unless it takes no longer within most blocks, and its kernels take no longer alone."
 )

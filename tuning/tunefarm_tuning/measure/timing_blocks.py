@@ -21,11 +21,14 @@ _SLICE_SEC = 0.002
 _LEAST_FAST = 5
 """Samples whose fastest inferences may have been slowed by threads that share a core, but by nothing else."""
 _ENOUGH_FAST = 15
-"""Samples of which a few are as fast as on a quiet device.
+_SHARED = 1.5
+"""Of so many samples, a few are as fast as on a quiet device if others take this many times as long.
 
 Beside another process, Linux often leaves two threads on one core for most of a sample, and inferences take twice as long. The next
-sample's threads are placed anew.
+sample's threads are placed anew. Where all samples take equally long, threads may have shared a core in all of them.
 """
+_LITTLE = 0.3
+"""Beside other work that takes less than this share of the time, threads seldom share a core."""
 _ALIKE_FAST = 1.08
 """Samples are as fast as the fastest one within this factor."""
 _FAST_ERROR = 1.05
@@ -93,9 +96,7 @@ class Block:
 
     def taken_share(self, threads: int) -> float:
         """Return the share of the block's time in which others took a core."""
-        watched = [sample.watched for sample in self.samples.values() if sample.watched is not None]
-        wall_sec = sum(stretch.wall_sec for stretch in watched)
-        return sum(stretch.taken_sec(threads) for stretch in watched) / wall_sec if wall_sec else 0.0
+        return _taken_share([sample.watched for sample in self.samples.values()], threads)
 
 
 def latencies_of(blocks: Sequence[Block], names: Sequence[str], threads: int) -> dict[str, Latency]:
@@ -137,13 +138,22 @@ def _latency_of_fastest(name: str, blocks: Sequence[Block], threads: int) -> Lat
     taken = [sample for sample in known if (sample.fast_sec or 0.0) <= most_sec]
     watched = [sample.watched for sample in every]
     disturbance = disturbance_of(watched, watched, threads, dropped=len(every) - len(taken))
-    shared = threads if len(seconds) < _ENOUGH_FAST else 1
+    is_told = (
+        len(seconds) >= _ENOUGH_FAST and sum(sec >= _SHARED * seconds[0] for sec in seconds) >= _LEAST_KEPT
+    )
+    shared = 1 if is_told or _taken_share(watched, threads) < _LITTLE else threads
     return Latency(
         samples_sec=tuple(sample.fast_sec or 0.0 for sample in taken),
         threads=threads,
         inferences=tuple(sample.inferences for sample in taken),
         disturbance=replace(disturbance, slowdown=_FAST_ERROR * shared, of_fastest=True),
     )
+
+
+def _taken_share(watched: Sequence[Watched | None], threads: int) -> float:
+    known = [stretch for stretch in watched if stretch is not None]
+    wall_sec = sum(stretch.wall_sec for stretch in known)
+    return sum(stretch.taken_sec(threads) for stretch in known) / wall_sec if wall_sec else 0.0
 
 
 def _latency(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -96,11 +97,36 @@ def test_other_blocks_are_known_as_far_as_others_may_have_slowed_them(
     assert high > 3 * low
 
 
-def test_of_few_samples_threads_may_have_shared_a_core_each_time() -> None:
-    low, high, latency = gain(beside_others(random.Random(5), 14, alone=0.0))
+@pytest.mark.parametrize(("count", "alone"), [(14, 0.5), (30, 0.0), (30, 1.0)])
+def test_threads_may_have_shared_a_core_in_few_samples_and_where_all_are_alike(
+    count: int, alone: float
+) -> None:
+    low, high, latency = gain(beside_others(random.Random(5), count, alone=alone))
     assert (latency["onnxruntime"].slowdown, latency["tuned"].slowdown) == (2.1, 2.1)
     assert low < SLOW_SEC / FAST_SEC / 2
     assert high > SLOW_SEC / FAST_SEC * 2
+
+
+def test_where_one_of_two_networks_never_had_cores_of_its_own_the_interval_holds_the_ratio() -> None:
+    rng = random.Random(6)
+    blocks = beside_others(rng, 30)
+    for block, shared in zip(blocks, beside_others(rng, 30, alone=0.0), strict=True):
+        block.samples["tuned"] = shared.samples["tuned"]
+    low, high, latency = gain(blocks)
+    assert (latency["onnxruntime"].slowdown, latency["tuned"].slowdown) == (1.05, 2.1)
+    assert low < SLOW_SEC / FAST_SEC < high
+
+
+@pytest.mark.parametrize(("threads", "others_sec"), [(1, 0.2), (2, 0.025)])
+def test_one_thread_or_beside_little_other_work_share_no_core(threads: int, others_sec: float) -> None:
+    watched = replace(BUSY, others_sec=others_sec)
+    blocks = [
+        Block({name: replace(each, watched=watched) for name, each in block.samples.items()})
+        for block in beside_others(random.Random(9), 30, alone=1.0)
+    ]
+    latency = latencies_of(blocks, NAMES, threads)
+    assert [latency[name].is_of_fastest for name in NAMES] == [True, True]
+    assert latency["tuned"].slowdown == 1.05
 
 
 def test_quiet_blocks_count_by_their_means() -> None:
