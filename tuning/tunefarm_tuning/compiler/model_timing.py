@@ -168,7 +168,11 @@ def _ratio_within_blocks(blocks: Sequence[Block], name: str, other: str) -> floa
 
 
 def _are_few(*latencies: Latency) -> bool:
-    return min(len(latency.samples_sec) for latency in latencies) < _MIN_SAMPLES_TO_REJECT
+    """Return whether a network has too few samples; the fastest of many, which agree, are not few."""
+    return any(
+        len(latency.samples_sec) < _MIN_SAMPLES_TO_REJECT and not latency.is_of_fastest
+        for latency in latencies
+    )
 
 
 def _undisturbed_sec(latency: Latency) -> float:
