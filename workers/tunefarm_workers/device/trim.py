@@ -26,8 +26,14 @@ def main() -> int:
     except (TunefarmError, OSError) as error:
         print(f"device: {error}", file=sys.stderr)
         return 1
-    print(f"{removed / 1e6:.0f} MB removed. This machine is {target.key}")
+    print(said(removed, target.key))
     return 0
+
+
+def said(removed_bytes: int, target: str) -> str:
+    """Return what to say of so many removed bytes; none were left by an earlier call."""
+    done = f"{removed_bytes / 1e6:.0f} MB removed" if removed_bytes else "TVM's compiler was removed before"
+    return f"{done}. This machine is {target}"
 
 
 if __name__ == "__main__":
