@@ -215,7 +215,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _block_json(block: Block) -> dict[str, Any]:
     samples = {
-        name: [sample.sec, sample.inferences, None if sample.watched is None else sample.watched.to_json()]
+        name: [
+            sample.sec,
+            sample.inferences,
+            None if sample.watched is None else sample.watched.to_json(),
+            sample.fast_sec,
+        ]
         for name, sample in block.samples.items()
     }
     return {"loop_sec": block.loop_sec, "samples": samples}

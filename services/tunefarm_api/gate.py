@@ -28,7 +28,7 @@ from tunefarm_api.paths import (
 )
 from tunefarm_api.small_bodies import limited
 from tunefarm_api.web.session import authenticate_page
-from tunefarm_app.access.api_keys import verify_api_key
+from tunefarm_app.access.api_keys import verify_api_key, why_not_valid
 from tunefarm_app.access.rates import KeyRates, StrangerRates, address_group
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.acting import acting
@@ -162,7 +162,7 @@ async def _authenticate(scope: Scope, headers: Headers, strangers: StrangerRates
     key = await run_in_threadpool(_counted, scope["app"].state, token)
     if key is None:
         strangers.count_attempt(address, "key")
-        raise UnauthenticatedError("this API key is not valid")
+        raise UnauthenticatedError(await run_in_threadpool(why_not_valid, scope["app"].state.services, token))
     scope["tunefarm.api_key"] = key
 
 

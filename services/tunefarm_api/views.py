@@ -61,7 +61,7 @@ def _jobs(repos: Repositories, jobs: Sequence[values.Job]) -> list[Job]:
             why_waiting(job, steps.get(job.id), now),
             drafts.get(job.id),
             networks.get(job.id, []),
-            *counts.get(job.id, (0, 0)),
+            counts.get(job.id, values.TaskCounts()),
         )
         for job in jobs
     ]
@@ -73,8 +73,7 @@ def _job(
     waiting: str | None,
     draft: values.Draft | None,
     networks: Sequence[values.NetworkTiming],
-    tasks_total: int,
-    tasks_with_record: int,
+    counts: values.TaskCounts,
 ) -> Job:
     fields = {
         **asdict(job),
@@ -88,8 +87,10 @@ def _job(
     fields["progress"] = {
         "phase": job.state.value,
         **without_wait(job.progress),
-        "tasks_total": tasks_total,
-        "tasks_with_record": tasks_with_record,
+        "tasks_total": counts.kernels + counts.alternatives,
+        "tasks_with_record": counts.kernels_measured + counts.alternatives_measured,
+        "alternatives_total": counts.alternatives,
+        "alternatives_with_record": counts.alternatives_measured,
         "trials": job.trials,
         "failures": job.failures,
         "best_latency_sec": job.best_latency_sec,

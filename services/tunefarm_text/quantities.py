@@ -113,6 +113,26 @@ def plural(count: int, singular: str, many: str | None = None) -> str:
     return f"{count:,} {singular if count == 1 else many or singular + 's'}"
 
 
+def kernels_to_tune(kernels: int, alternatives: int) -> str:
+    """Return what a search tries: ``"6 kernels to tune"``, or ``"6 kernels to tune, and 1 alternative to them"``."""
+    others = f", and {plural(alternatives, 'alternative')} to them" if alternatives else ""
+    return f"{plural(kernels, 'kernel')} to tune{others}"
+
+
+def kernels_measured(
+    measured: int, kernels: int, others_measured: int = 0, others: int = 0, *, noun: bool = True
+) -> str:
+    """Return how many kernels have a time: ``"6 of 6 kernels measured, and 1 of 1 alternative to them"``."""
+    counted = plural(kernels, "kernel") if noun else f"{kernels:,}"
+    alternatives = f", and {others_measured:,} of {plural(others, 'alternative')} to them" if others else ""
+    return f"{measured:,} of {counted} measured{alternatives}"
+
+
+def tuned_so_far(covered: int, tasks: int) -> str:
+    """Return how far the network of a running search is tuned, where that is less than what was measured, and why."""
+    return f"{tuned_kernels(covered, tasks)} in the network so far: the others are faster untuned, or were measured later"
+
+
 def tuned_kernels(covered: int, tasks: int) -> str:
     """Return how far a network is tuned: ``"untuned"``, or ``"12 of 20 kernels tuned"``."""
     return f"{covered:,} of {plural(tasks, 'kernel')} tuned" if covered else "untuned"

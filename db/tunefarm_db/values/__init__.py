@@ -40,6 +40,7 @@ from tunefarm_db.values.jobs import (
     StepState,
     Sweep,
     SweepCell,
+    TaskCounts,
     Trace,
     Trial,
 )
@@ -118,6 +119,7 @@ __all__ = [
     "StepState",
     "Sweep",
     "SweepCell",
+    "TaskCounts",
     "Trace",
     "Trial",
     "Upload",

@@ -155,6 +155,23 @@ class JobTask:
     alternative: Json | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCounts:
+    """How many tuning tasks a job has, and how many of them have a time.
+
+    Attributes:
+        kernels: Kernels of the network as it stands.
+        kernels_measured: Those with a best cost.
+        alternatives: Kernels of other algorithms, which may replace some of them.
+        alternatives_measured: Those with a best cost.
+    """
+
+    kernels: int = 0
+    kernels_measured: int = 0
+    alternatives: int = 0
+    alternatives_measured: int = 0
+
+
 class StepKind(StrEnum):
     """The kind of work of a step."""
 

@@ -16,6 +16,7 @@ from tunefarm.cli.base.options import (
     NO_CHANGE,
     Inputs,
     LabelChanges,
+    LabelOptions,
     Limit,
     Shape,
     Tags,
@@ -123,6 +124,8 @@ def upload_model(
     shape: Shape = None,
     value: ValueOption = None,
     inputs: Inputs = None,
+    *,
+    labels: LabelOptions,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the model is imported.")] = True,
 ) -> None:
     """Upload an ONNX or TFLite file. The server imports it and reports its errors.
@@ -142,6 +145,9 @@ def upload_model(
             model = client.models.upload(
                 path, name=name, shapes=shapes, values=values, on_progress=live.on_upload
             )
+        if labels.tag or labels.note:
+            tags = [*model.tags, *(labels.tag or ())]
+            model = client.models.change(model.id, tags=tags, note=labels.note or model.note)
         if wait or samples:
             model = client.models.wait(model.id, on_progress=live.on_model)
         client.samples.upload_all(model.id, samples)

@@ -198,7 +198,10 @@ def _check(
             limit=MAX_SWEEP_JOBS,
         )
     if trials is not None and trials < jobs:
-        raise InvalidInputError(f"{trials} trials are too few for {jobs} jobs", code="invalid-budget")
+        raise InvalidInputError(
+            f"{trials} trials are too few for {jobs} jobs, which share them: {jobs} is the least",
+            code="invalid-budget",
+        )
     for device_key, precision in combinations:
         try:
             client.jobs.check(**terms, device_key=device_key, precision=precision)

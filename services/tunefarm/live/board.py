@@ -112,8 +112,7 @@ class Board:
                 self.stop()
             return
         if phase is not Phase.EXTRACT:
-            tasks = job.progress.tasks_total
-            self._enter(Phase.EXTRACT, None, f"{quantities.plural(tasks, 'kernel')} to tune" if tasks else "")
+            self._enter(Phase.EXTRACT, None, job.progress.to_tune_text)
             self._tuning(job)
         elif job.state == "queued":
             self._enter(Phase.EXTRACT, None, job.waiting or "queued")
@@ -144,7 +143,7 @@ class Board:
             return
         parts = [quantities.plural(job.trials, "trial"), f"{job.failures} failed"]
         if job.progress.tasks_total:
-            parts.append(f"{job.progress.tasks_with_record} of {job.progress.tasks_total} kernels measured")
+            parts.append(job.progress.measured_text)
         if job.best_text != quantities.NONE:
             parts.append(f"best {job.best_text}")
         if job.eta_sec is not None and _phase(job) is Phase.TUNE:

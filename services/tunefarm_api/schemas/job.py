@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from tunefarm_api.schemas.base import OWNER, Input, Note, Output, Tags, says_what_it_takes
+from tunefarm_api.schemas.job_progress import EXAMPLE_BUDGET, Budget, Progress
 from tunefarm_api.schemas.peak import Roofline
 from tunefarm_api.schemas.problem import StoredError
 from tunefarm_app.report.parts import ReportMeasurement, ReportNetwork, ReportRatio
@@ -137,48 +138,6 @@ class CheckedJob(Output):
     target_key: str = Field(description="Target as text, as in records.")
 
 
-class Budget(Output):
-    """The job's limits; null if not set. A job without a search has none."""
-
-    trials: int | None = Field(None, description="Number of trials over all tasks, failed ones included.")
-    wall_sec: float | None = Field(
-        None,
-        description="Seconds of search. If there is a `job_sec`, what of it is left for the search, once that is known, or the "
-        "user's own limit, if that is smaller.",
-    )
-    job_sec: float | None = Field(None, description="Seconds of the whole job.")
-    patience_trials: int | None = Field(None, description="Trials in a row without a better kernel.")
-    min_gain_per_min: float | None = Field(
-        None, description="Least expected reduction of the model's latency per minute, as a share of it."
-    )
-
-
-class Progress(Output):
-    """Progress of the job. The current phase may add members."""
-
-    model_config = ConfigDict(extra="allow")
-
-    phase: str = Field(description="Phase; usually the state.")
-    tasks_total: int = Field(description="Number of tuning tasks of the model; 0 until they are extracted.")
-    tasks_with_record: int = Field(description="Number of tasks with at least one working config.")
-    trials: int = Field(description="Number of trials so far.")
-    failures: int = Field(description="Number of failed trials.")
-    best_latency_sec: float | None = Field(
-        description="Sum of the best kernel times, weighted by calls per inference; null until each task has one."
-    )
-    tuned_sec: float = Field(description="Seconds of search spent.")
-    budget: Budget = Field(description="Budget of the search.")
-
-
-_BUDGET: dict[str, Any] = {
-    "trials": None,
-    "wall_sec": 600.0,
-    "job_sec": None,
-    "patience_trials": 200,
-    "min_gain_per_min": None,
-}
-
-
 class Draft(Output):
     """The artifact so far of a job that has none of its own yet: untuned from its first seconds on."""
 
@@ -205,7 +164,7 @@ class Job(Output):
                     "device_key": "epyc",
                     "tuner": "xgb",
                     "seed": 0,
-                    "budget": _BUDGET,
+                    "budget": EXAMPLE_BUDGET,
                     "options": {"round_size": 8, "precision": "as-model", "other_shapes": True},
                     "state": "tuning",
                     "error": None,
@@ -224,11 +183,13 @@ class Job(Output):
                         "phase": "tuning",
                         "tasks_total": 18,
                         "tasks_with_record": 18,
+                        "alternatives_total": 3,
+                        "alternatives_with_record": 3,
                         "trials": 128,
                         "failures": 9,
                         "best_latency_sec": 0.0081,
                         "tuned_sec": 71.5,
-                        "budget": _BUDGET,
+                        "budget": EXAMPLE_BUDGET,
                     },
                     "event_seq": 19,
                     "artifact_id": None,

@@ -107,6 +107,36 @@ def new_key_text() -> KeyText:
 
 def verify_api_key(services: Services, token: str, *, is_use: bool = True) -> ApiKey | None:
     """Return the key with the text `token`; None if there is none, or it is revoked or expired. Unless it is no use, its time is noted."""
+    known = _known(services, token)
+    if known is None or not _is_valid(*known):
+        return None
+    key, now = known
+    if is_use:
+        note_use(services, key, now)
+    return key
+
+
+def why_not_valid(services: Services, token: str) -> str:
+    """Return why a key that `verify_api_key` does not know cannot be used, and what to do; its end is told only to who has all of it."""
+    known = _known(services, token)
+    if known is None or _is_valid(*known):
+        return "this API key is not valid"
+    key, _ = known
+    if not is_credential(key):
+        return f"this API key {'has expired' if key.revoked_at is None else 'was revoked'}"
+    device = clean(str(key.device_name), 100)
+    if key.revoked_at is None:
+        why = f"the credential of device {device} has expired"
+    else:
+        with services.uow.read() as repos:
+            is_there = repos.devices.find(str(key.device_name)) is not None
+        why = f"device {device} was {'enrolled again since' if is_there else 'removed from this farm'}, so this credential ended"
+    again = f"`tunefarm device token --name {device}` prints a token at the farm, `tunefarm device join --token TOKEN` takes it here"
+    return f"{why}. To add the device again: {again}"
+
+
+def _known(services: Services, token: str) -> tuple[ApiKey, float] | None:
+    """Return the key with this text, valid or not, and the database's time; None if there is none."""
     parts = _TOKEN.fullmatch(token)
     if parts is None:
         return None
@@ -116,11 +146,7 @@ def verify_api_key(services: Services, token: str, *, is_use: bool = True) -> Ap
         now = repos.now()
     # An unknown id takes as long as a wrong secret.
     expected = key.secret_sha256 if key is not None else "0" * 64
-    if not hmac.compare_digest(_digest(secret), expected) or key is None or not _is_valid(key, now):
-        return None
-    if is_use:
-        note_use(services, key, now)
-    return key
+    return (key, now) if hmac.compare_digest(_digest(secret), expected) and key is not None else None
 
 
 def note_use(services: Services, key: ApiKey, now: float) -> None:

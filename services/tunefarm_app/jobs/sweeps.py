@@ -274,7 +274,7 @@ def shares(jobs: Sequence[JobTerms]) -> Iterator[JobBudget | None]:
         if job.budget.trials is not None:
             if job.budget.trials < len(jobs):
                 raise InvalidInputError(
-                    f"{job.budget.trials} trials are too few for {len(jobs)} jobs",
+                    f"{job.budget.trials} trials are too few for {len(jobs)} jobs, which share them: {len(jobs)} is the least",
                     code="invalid-budget",
                     limit="trials",
                 )

@@ -17,9 +17,16 @@ from tunefarm_app.report.parts import ReportLatency, ReportRatio, ReportTiming
 from tunefarm_app.storage.rows import grouped
 from tunefarm_db.repositories.jobs.jobs import JobNumbers
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Job, JobTask, Json
+from tunefarm_db.values import Draft, Job, JobTask, Json, NetworkTiming
 from tunefarm_text.coverage_words import NOT_TRIED
-from tunefarm_text.quantities import duration, percent, plural
+from tunefarm_text.quantities import (
+    duration,
+    kernels_measured,
+    kernels_to_tune,
+    percent,
+    plural,
+    tuned_so_far,
+)
 from tunefarm_tuning.core.ratio import Ratio
 from tunefarm_tuning.records.coverage import MissReason
 from tunefarm_tuning.search.task_groups import counting
@@ -226,8 +233,27 @@ def reach_sentence(job: Job, tasks: Sequence[JobTask]) -> str:
 def measured_words(tasks: Sequence[JobTask]) -> str:
     """Return how many kernels of the network have a time, while the sum of all of them is unknown."""
     own = [task for task in tasks if task.alternative is None]
-    measured = sum(task.best_cost_sec is not None for task in own)
-    return f"{measured} of {plural(len(own), 'kernel')} measured"
+    return kernels_measured(_measured(own), len(own))
+
+
+def to_tune_words(tasks: Sequence[JobTask]) -> str:
+    """Return what a job tunes: kernels of the network, and alternatives to them."""
+    own = sum(task.alternative is None for task in tasks)
+    return kernels_to_tune(own, len(tasks) - own)
+
+
+def tuned_words(tasks: Sequence[JobTask], newest: NetworkTiming | Draft | None) -> str:
+    """Return how many kernels have a time, and how many run tuned in the newest network, if those are fewer; else an empty text."""
+    own = [task for task in tasks if task.alternative is None]
+    if newest is None or not 0 < newest.covered < _measured(own):
+        return ""
+    others = [task for task in tasks if task.alternative is not None]
+    measured = kernels_measured(_measured(own), len(own), _measured(others), len(others))
+    return f"{measured}. {tuned_so_far(newest.covered, newest.tasks)}."
+
+
+def _measured(tasks: Sequence[JobTask]) -> int:
+    return sum(task.best_cost_sec is not None for task in tasks)
 
 
 def ratios_of(report: Mapping[str, Any] | None) -> dict[str, ReportRatio]:

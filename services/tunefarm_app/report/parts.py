@@ -23,6 +23,10 @@ class ReportDisturbance(Part):
     slowdown: float = Field(
         1.0, description="How many times as long the remaining samples may have taken as on a quiet device."
     )
+    of_fastest: bool = Field(
+        False,
+        description="Whether the remaining samples are of the fastest inferences alone, because other work slowed the others.",
+    )
     others_cores: float | None = Field(
         None, description="Cores that other work took on average; null if the device does not tell."
     )

@@ -173,6 +173,7 @@ def rough_latencies(latency: ReportLatency | None) -> list[str]:
         why = (
             f"other work took {quantities.figures(disturbance.others_cores)} cores on average, and "
             f"{plural(disturbance.dropped, 'timing')} of {disturbance.blocks} do not count"
+            f"{', of the others only the fastest inferences' if disturbance.of_fastest else ''}"
             if disturbance.others_cores is not None
             else "the samples vary"
         )

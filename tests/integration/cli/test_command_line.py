@@ -150,6 +150,9 @@ def test_upload(run: Any, farm: Any, tmp_path: Path) -> None:
         "is not of the form name=16000"
         in run("models", "upload", model_file, "--value", "sr=fast", code=2).stderr
     )
+    labels = ("--tag", "nightly", "--tag", "edge", "--note", "from the lab")
+    labelled = parsed(run, "models", "upload", model_file, "--shape", "x=3,8", *labels)
+    assert (labelled["tags"], labelled["note"]) == (["nightly", "edge"], "from the lab")
     other = parsed(run, "models", "bind", uploaded["id"], "--shape", "x=4,8")
     assert (other["name"], other["state"], other["shapes"]) == ("mine", "ready", {"x": [4, 8]})
     assert "bad-shape" in run("models", "bind", uploaded["id"], "--shape", "x=4,", "--json", code=2).stdout

@@ -46,7 +46,11 @@ def test_an_agent_waits_for_the_farm_of_its_machine(
 
 
 def test_from_token_to_removal(
-    server: ReplayServer, join: Callable[..., Any], tracker: Any, make_client: Callable[..., Any]
+    server: ReplayServer,
+    join: Callable[..., Any],
+    tracker: Any,
+    make_client: Callable[..., Any],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     _, token = create_enrolment_token(server.services, device_key="test")
     agent = join(server.url, f"--token={token}")
@@ -79,6 +83,7 @@ def test_from_token_to_removal(
     last.end(signal.SIGTERM)
     thrown_out = join(server.url)
     assert thrown_out.process.wait(120) == 2
+    assert "device box was removed from this farm" in capfd.readouterr().err
 
 
 def test_a_token_for_another_pool_is_refused(server: ReplayServer, join: Callable[..., Any]) -> None:

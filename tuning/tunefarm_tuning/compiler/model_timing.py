@@ -17,7 +17,7 @@ from tunefarm_tuning.core.latency import Latency, is_quiet
 from tunefarm_tuning.core.ratio import speedup
 from tunefarm_tuning.measure.baselines.baseline import Baseline, BaselineFailed
 from tunefarm_tuning.measure.device_run import DeviceRun
-from tunefarm_tuning.measure.timing_blocks import LEAST_QUIET, Block, Sample, latencies_of
+from tunefarm_tuning.measure.timing_blocks import LEAST_QUIET, Block, Sample, in_groups, latencies_of
 from tunefarm_tuning.reference.onnx_runtime import Reference
 
 _ROUNDS = 15
@@ -53,8 +53,9 @@ METHOD = (
     "first inference. Meanwhile the device's processor time is watched, and a loop of constant work runs before each block. "
     "Blocks in which other programs, or a hypervisor's other guests, took processor time do not count, if at least "
     f"{LEAST_QUIET} others do; more blocks follow while intervals are wide and time is left. The latency is the median of the "
-    "samples. A ratio of two latencies has a 95 % interval, from a bootstrap over blocks; where too few blocks were quiet, it is "
-    "wider by as much as the others may have slowed the samples. If that leaves open whether the tuned network is slower than the "
+    "samples. A ratio of two latencies has a 95 % interval, from a bootstrap over blocks. Where too few blocks were quiet, "
+    "the fastest inferences of the fastest samples count, if inferences take less than 2 ms: within 5 % where 15 samples tell that threads had cores of their own in some. Otherwise the "
+    "interval is wider by as much as the others may have slowed the samples. If that leaves open whether the tuned network is slower than the "
     "untuned one, it is dropped, unless it takes no longer within most blocks, and its kernels take no longer alone."
 )
 """How `time_models` measures, for people."""
@@ -167,7 +168,11 @@ def _ratio_within_blocks(blocks: Sequence[Block], name: str, other: str) -> floa
 
 
 def _are_few(*latencies: Latency) -> bool:
-    return min(len(latency.samples_sec) for latency in latencies) < _MIN_SAMPLES_TO_REJECT
+    """Return whether a network has too few samples; the fastest of many, which agree, are not few."""
+    return any(
+        len(latency.samples_sec) < _MIN_SAMPLES_TO_REJECT and not latency.is_of_fastest
+        for latency in latencies
+    )
 
 
 def _undisturbed_sec(latency: Latency) -> float:
@@ -219,10 +224,10 @@ def time_models(
     def library_timer(path: Path) -> _Timer:
         def sample(number: int) -> Sample:
             params = {
-                "path": str(path), "entry": entry, "inputs": str(inputs), "number": number, "repeat": 1
+                "path": str(path), "entry": entry, "inputs": str(inputs), "number": number, "repeat": 1, "in_groups": True
             }  # fmt: skip
             reply = device.call("time_model", params, timeout_sec=limits.model_sec)
-            return Sample.of(reply["samples_sec"][0], number, reply["watched"])
+            return Sample.of(reply["samples_sec"][0], number, reply["watched"], reply.get("groups_sec"))
 
         return _Timer(sample, sample(1).sec, least_samples, rounds)
 
@@ -232,7 +237,7 @@ def time_models(
 
         def reference_sample(number: int) -> Sample:
             reply = onnx_runtime.sample(number)
-            return Sample.of(reply["sample_sec"], number, reply["watched"])
+            return Sample.of(reply["sample_sec"], number, reply["watched"], reply.get("groups_sec"))
 
         timers["onnxruntime"] = _Timer(
             reference_sample, onnx_runtime.open_timed(inputs), least_samples, rounds
@@ -273,7 +278,7 @@ def time_models(
 def _sampler(baseline: Baseline) -> Callable[[int], Sample]:
     def sample(number: int) -> Sample:
         reply = baseline.sample(number)
-        return Sample.of(reply["sample_sec"], number, reply["watched"])
+        return Sample.of(reply["sample_sec"], number, reply["watched"], reply.get("groups_sec"))
 
     return sample
 
@@ -327,6 +332,6 @@ class _Timer:
         if number >= self._turns:
             return None
         calls = max(1, min(_MAX_CALLS, int(_SAMPLE_SEC / max(median(self._seconds), 1e-7))))
-        sample = self._sample(calls)
+        sample = self._sample(in_groups(calls))
         self._seconds.append(sample.sec)
         return sample

@@ -19,6 +19,7 @@ class Disturbance(JsonFields):
         blocks: Blocks that were timed.
         dropped: Disturbed blocks among them, whose samples do not count.
         slowdown: How many times as long the remaining samples may have taken as on a quiet device; 1 if nothing disturbed them.
+        of_fastest: Whether the remaining samples are of the fastest inferences alone, because other work slowed the others.
         others_cores: Cores that other work, or a hypervisor's other guests, took on average over all blocks; None if the device
             does not tell.
         steal_share: The hypervisor's part of them, as a share of all cores.
@@ -29,6 +30,7 @@ class Disturbance(JsonFields):
     blocks: int
     dropped: int = 0
     slowdown: float = 1.0
+    of_fastest: bool = field(default=False, metadata=OMIT_DEFAULT)
     others_cores: float | None = None
     steal_share: float | None = None
     stalled_share: float | None = None
@@ -41,7 +43,7 @@ class Latency(JsonFields):
 
     Attributes:
         samples_sec: Samples in measuring order, at least one. Each is the mean of as many inferences as the clock
-            needs.
+            needs; or of the fastest of them (`Disturbance.of_fastest`).
         threads: Number of threads of the kernels.
         inferences: Number of inferences that each sample is the mean of; empty if unknown.
         disturbance: The other work on the device meanwhile; None if nobody looked.
@@ -56,6 +58,11 @@ class Latency(JsonFields):
     def slowdown(self) -> float:
         """`Disturbance.slowdown`; 1 if nobody looked."""
         return self.disturbance.slowdown if self.disturbance is not None else 1.0
+
+    @property
+    def is_of_fastest(self) -> bool:
+        """`Disturbance.of_fastest`; False if nobody looked."""
+        return self.disturbance is not None and self.disturbance.of_fastest
 
     @property
     def median_sec(self) -> float:
@@ -118,9 +125,9 @@ _QUIET = 1.1
 def is_quiet(latencies: Sequence[Latency]) -> bool | None:
     """Return whether other work on the device hardly slowed these latencies, which were measured side by side.
 
-    None if nobody looked: only a reference loop, which may have shown nothing.
+    None if nobody looked: only a reference loop, which may have shown nothing. It slowed those of which the fastest inferences count.
     """
-    if any(latency.slowdown > _QUIET for latency in latencies):
+    if any(latency.slowdown > _QUIET or latency.is_of_fastest for latency in latencies):
         return False
     watched = [
         each.disturbance is not None and each.disturbance.others_cores is not None for each in latencies

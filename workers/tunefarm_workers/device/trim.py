@@ -15,7 +15,8 @@ def main() -> int:
     try:
         if find_spec("onnx") is not None:
             raise InvalidInputError(
-                "tunefarm's engine is installed in this environment too, and needs TVM's compiler",
+                "tunefarm's engine is installed in this environment too, and needs TVM's compiler: install "
+                "`tunefarm[device]` into an environment of its own, and trim that",
                 code="compiler-needed",
             )
         target = detect_host_target()
@@ -25,8 +26,14 @@ def main() -> int:
     except (TunefarmError, OSError) as error:
         print(f"device: {error}", file=sys.stderr)
         return 1
-    print(f"{removed / 1e6:.0f} MB removed. This machine is {target.key}")
+    print(said(removed, target.key))
     return 0
+
+
+def said(removed_bytes: int, target: str) -> str:
+    """Return what to say of so many removed bytes; none were left by an earlier call."""
+    done = f"{removed_bytes / 1e6:.0f} MB removed" if removed_bytes else "TVM's compiler was removed before"
+    return f"{done}. This machine is {target}"
 
 
 if __name__ == "__main__":

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict, Unpack
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import func, insert, not_, select, update
 
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import JobTaskRow, table_of
-from tunefarm_db.values import JobTask, Json, ModelTask
+from tunefarm_db.values import JobTask, Json, ModelTask, TaskCounts
 from tunefarm_tuning.core.errors import NotFoundError
 
 _TASKS = table_of(JobTaskRow)
@@ -71,14 +71,29 @@ class JobTasks(Repository):
         toolchain: str | None = self._run(query.limit(1)).scalar_one_or_none()
         return toolchain
 
-    def count_tasks(self, job_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """Return by job the number of its tasks, and of those that have a best cost."""
+    def count_tasks(self, job_ids: Sequence[str]) -> dict[str, TaskCounts]:
+        """Return the numbers of each job's tasks; a job without tasks is left out."""
+        is_other, is_measured = JobTaskRow.alternative.is_not(None), JobTaskRow.best_cost_sec.is_not(None)
         query = (
-            select(JobTaskRow.job_id, func.count(), func.count(JobTaskRow.best_cost_sec))
+            select(
+                JobTaskRow.job_id,
+                func.count().filter(not_(is_other)),
+                func.count().filter(not_(is_other), is_measured),
+                func.count().filter(is_other),
+                func.count().filter(is_other, is_measured),
+            )
             .where(JobTaskRow.job_id.in_(list(job_ids)))
             .group_by(JobTaskRow.job_id)
         )
-        return {row[0]: (row[1], row[2]) for row in self._run(query)}
+        return {
+            job_id: TaskCounts(
+                kernels=kernels,
+                kernels_measured=measured,
+                alternatives=others,
+                alternatives_measured=others_measured,
+            )
+            for job_id, kernels, measured, others, others_measured in self._run(query)
+        }
 
     def update_task(self, job_id: str, position: int, **changes: Unpack[JobTaskChanges]) -> JobTask:
         """Set columns of one task.

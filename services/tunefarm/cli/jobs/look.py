@@ -323,7 +323,7 @@ def show_state(out: Output, job: Job) -> None:
         ("budget", quantities.budget(job.budget)),
         ("searched", f"{quantities.duration(job.tuned_sec)}, {job.trials} trials, {job.failures} failed"),
         ("time left", quantities.duration(job.eta_sec)),
-        ("kernels", f"{job.progress.tasks_with_record} of {job.progress.tasks_total} measured"),
+        ("kernels", job.kernels_text),
         ("latency", job.latency_text),
         ("over untuned", job.over_untuned_text),
         ("over others", job.over_runtime_text),

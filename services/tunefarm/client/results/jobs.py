@@ -26,6 +26,9 @@ class Progress(Answer):
     Attributes:
         phase: ``queued``, ``extracting``, ``tuning``, ``confirming`` (the best configs are measured again),
             ``compiling`` or a final state.
+        tasks_total: Number of tuning tasks; `tasks_with_record`: of those that have a working config.
+        alternatives_total: Those of `tasks_total` that belong to other algorithms, which may replace kernels of the network.
+        alternatives_with_record: Those of `tasks_with_record` that do.
         best_latency_sec: Sum of the best kernel times, weighted by calls per inference; None until each task has one.
         tuned_sec: Seconds of search spent.
     """
@@ -33,10 +36,37 @@ class Progress(Answer):
     phase: str = ""
     tasks_total: int = 0
     tasks_with_record: int = 0
+    alternatives_total: int = 0
+    alternatives_with_record: int = 0
     trials: int = 0
     failures: int = 0
     best_latency_sec: float | None = None
     tuned_sec: float = 0.0
+
+    @property
+    def to_tune_text(self) -> str:
+        """What the search tries: ``"6 kernels to tune"``; empty until it is known."""
+        kernels = self.tasks_total - self.alternatives_total
+        return quantities.kernels_to_tune(kernels, self.alternatives_total) if self.tasks_total else ""
+
+    @property
+    def measured_text(self) -> str:
+        """How many kernels have a time: ``"6 of 6 kernels measured"``."""
+        return self._measured(noun=True)
+
+    @property
+    def measured_short(self) -> str:
+        """The same without the noun, where a heading has it: ``"6 of 6 measured"``."""
+        return self._measured(noun=False)
+
+    def _measured(self, *, noun: bool) -> str:
+        return quantities.kernels_measured(
+            self.tasks_with_record - self.alternatives_with_record,
+            self.tasks_total - self.alternatives_total,
+            self.alternatives_with_record,
+            self.alternatives_total,
+            noun=noun,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -133,6 +163,15 @@ class Job(Shown, Answer):
         return text if timed is None or self.artifact_id is not None else f"{text}, {timed.text}"
 
     @property
+    def kernels_text(self) -> str:
+        """How many kernels have a time; how many run tuned in the network that was timed last, if those are fewer."""
+        text, newest = self.progress.measured_short, self.networks[-1] if self.networks else self.draft
+        measured = self.progress.tasks_with_record - self.progress.alternatives_with_record
+        if self.artifact_id is not None or newest is None or not 0 < newest.covered < measured:
+            return text
+        return f"{text}; {quantities.tuned_so_far(newest.covered, newest.tasks)}"
+
+    @property
     def over_untuned_text(self) -> str:
         """How many times as fast as untuned the artifact is, as far as that is known."""
         speedup = self.speedups.get("untuned")
@@ -159,7 +198,7 @@ class Job(Shown, Answer):
             "state": self.state,
             "target": self.target_text,
             "trials": f"{self.trials} ({self.failures} failed)",
-            "kernels": f"{self.progress.tasks_with_record} of {self.progress.tasks_total}",
+            "kernels": self.progress.measured_short,
             "best": self.best_text,
             "over other runtimes": self.over_runtime_text if self.speedups else "",
             "tags": ", ".join(self.tags),

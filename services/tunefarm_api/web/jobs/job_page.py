@@ -37,6 +37,8 @@ from tunefarm_app.report.numbers import (
     latency_of,
     measured_words,
     reach_sentence,
+    to_tune_words,
+    tuned_words,
     untried_sentence,
 )
 from tunefarm_app.storage.rows import searches
@@ -114,6 +116,8 @@ def job_page(
         latency=latency_of(job),
         network_words=network_words(fastest) if (fastest := fastest_network(networks)) is not None else "",
         measured_words=measured_words(tasks),
+        to_tune_words=to_tune_words(tasks),
+        tuned_words="" if artifact else tuned_words(tasks, draft or (timings[-1] if timings else None)),
         curve_words=curve_words(job, timings, services.settings, first_draft, at_compile=_at_compile(report)),
         left=time_left(job, curve.rates()),
         speedup=measured_speedup(job) or speedup_so_far(tasks),

@@ -28,7 +28,9 @@ def test_what_was_prepared_is_timed(reference: Reference) -> None:
     reference.prepare_timed(inputs[0])
     for file in (inputs[0], inputs[1], inputs[0]):
         assert reference.open_timed(file) > 0
-        assert reference.sample(2)["sample_sec"] > 0
+        sample = reference.sample(2)
+        assert len(sample["groups_sec"]) == 2
+        assert min(sample["groups_sec"]) <= sample["sample_sec"] <= max(sample["groups_sec"])
 
 
 def test_nothing_is_started_to_prepare(reference: Reference, tmp_path: Path) -> None:

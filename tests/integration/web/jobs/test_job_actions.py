@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from html_page import Page
 from page_browser import Browser
+from sqlalchemy import text
 from timing_engine import measured, timed
 
-from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_db.states.job import JobState
@@ -50,6 +51,30 @@ def test_an_untuned_artifact_is_offered_while_the_job_searches(browser: Browser,
     page = browser.page(f"/jobs/{job.id}")
     assert page.all("p", id="draft") == []
     assert browser.get(link.attrs["href"]).content != untuned.content
+
+
+def test_alternatives_are_told_from_kernels_beside_an_artifact_so_far(browser: Browser, farm) -> None:
+    """A page said "7 of 7 kernels measured" beside "5 of 6 kernels tuned"."""
+    farm.add_device()
+    farm = farm.with_settings(max_drafts_bytes=1 << 20).with_engine(ReplayEngine(drafts=True))
+    job = farm.submit(farm.ready_model(Scenario(tasks=4)), trials=24)
+    farm.run(steps=1)
+    farm.inbox.messages.reverse()
+    farm.run(steps=1)
+    with farm.services.uow.read() as repos:
+        count = len(repos.jobs.tasks(job.id)) - 1
+    with farm.services.uow.engine.begin() as connection:
+        connection.execute(text("UPDATE job_tasks SET best_cost_sec = 0.001"))
+        connection.execute(
+            text("UPDATE job_tasks SET alternative = :algorithm WHERE position = :last"),
+            {"algorithm": '{"algorithm": "winograd-4", "instead_of": [], "overhead": 1.0}', "last": count},
+        )
+        connection.execute(text(f"UPDATE drafts SET tasks = {count}, covered = {count - 1}"))
+    page = browser.page(f"/jobs/{job.id}")
+    assert f"{count} kernels to tune, and 1 alternative to them" in page.text
+    assert page.element("p", id="tuned-words").text.startswith(
+        f"{count} of {count} kernels measured, and 1 of 1 alternative to them. {count - 1} of {count} kernels tuned in the network so far"
+    )
 
 
 def test_a_file_is_offered_once(browser: Browser, farm) -> None:

@@ -85,7 +85,7 @@ def test_measured_latencies_are_shown_with_their_spread(browser: Browser, farm, 
     assert "58.2 ms 57 ms to 60 ms, 2 threads 0.93×" in table.text
     assert "2.36×" in page.element("dl", class_="figures").text
     assert "over untuned, measured; 0.93× over ONNX Runtime" in page.text
-    assert "the machine was busy" in page.text
+    assert "The machine was busy." in page.text
     verify = page.element("ol", class_="phases").all("li")[-1]
     assert "verify" in verify.text
     curve = browser.get(f"/jobs/{done.id}/curve.json").json()

@@ -37,10 +37,8 @@ def test_a_job_is_queued(client: TestClient, services: Services, body: dict[str,
     assert job["options"]["round_size"] == 4
     assert job["progress"] == {
         "phase": "queued",
-        "tasks_total": 0,
-        "tasks_with_record": 0,
-        "trials": 0,
-        "failures": 0,
+        **dict.fromkeys(("tasks_total", "tasks_with_record", "trials", "failures"), 0),
+        **dict.fromkeys(("alternatives_total", "alternatives_with_record"), 0),
         "best_latency_sec": None,
         "tuned_sec": 0.0,
         "budget": job["budget"],
@@ -306,8 +304,9 @@ def test_tasks_trials_and_events(
     job_id = client.post("/v1/jobs", json=body).json()["id"]
     with services.uow.write() as repos:
         repos.workloads.add_many([Workload(key="w", toolchain="t", name="conv", flops=1.0, args=[], ir="")])
-        task = NewJobTask(workload_key="w", toolchain="t", weight=2, name="conv")
-        repos.jobs.add_tasks(job_id, [task, task])
+        alternative = {"algorithm": "winograd-4", "instead_of": ["w"], "overhead": 1.0}
+        task: dict[str, Any] = {"workload_key": "w", "toolchain": "t", "weight": 2, "name": "conv"}
+        repos.jobs.add_tasks(job_id, [NewJobTask(**task), NewJobTask(**task, alternative=alternative)])
         repos.jobs.update_task(job_id, 0, best_cost_sec=1e-3, history=[[4, 1e-3]])
         trials = [
             NewTrial(
@@ -329,7 +328,8 @@ def test_tasks_trials_and_events(
             repos.events.add(job_id, "round", {"number": number})
     path = f"/v1/jobs/{job_id}"
     progress = client.get(path).json()["progress"]
-    assert (progress["tasks_total"], progress["tasks_with_record"]) == (2, 1)
+    names = ("tasks_total", "tasks_with_record", "alternatives_total")
+    assert [progress[name] for name in names] == [2, 1, 1]
     assert client.get("/v1/jobs").json()["items"][0]["progress"] == progress
     first, second = client.get(f"{path}/tasks").json()["items"]
     assert first["outcomes"] == {"ok": 3, "run-crash": 1}

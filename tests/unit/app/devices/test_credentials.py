@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from tunefarm_app.access.api_keys import create_api_key, revoke_api_key, verify_api_key
+from tunefarm_app.access.api_keys import create_api_key, revoke_api_key, verify_api_key, why_not_valid
+from tunefarm_app.devices.commands import remove_device
 from tunefarm_app.devices.credentials import credentials_of, is_due, renew_credential
 from tunefarm_app.devices.enrolment import create_enrolment_token, enrol_devices
 from tunefarm_db.values import ApiKey
@@ -164,3 +165,29 @@ def test_the_newest_valid_one_is_shown(services: Any) -> None:
     revoke_api_key(services, key.id)
     with services.uow.read() as repos:
         assert credentials_of(repos, ["box"]) == {}
+
+
+def test_who_has_an_ended_credential_is_told_why_and_what_to_do(services: Any, farm: Any) -> None:
+    key, first = enrol(services)
+    _, second = enrol(services)
+    again = "To add the device again: `tunefarm device token --name box` prints a token at the farm, `tunefarm device join --token TOKEN` takes it here"
+    assert why_not_valid(services, first) == (
+        f"device box was removed from this farm, so this credential ended. {again}"
+    ), "enrolled, and never registered"
+    device = farm.add_device("box")
+    assert (
+        why_not_valid(services, first)
+        == f"device box was enrolled again since, so this credential ended. {again}"
+    )
+    remove_device(services, device.id)
+    for ended in (first, second):
+        assert "device box was removed from this farm" in why_not_valid(services, ended)
+    key, third = enrol(services)
+    age(services, key, 30.1)
+    assert why_not_valid(services, third) == f"the credential of device box has expired. {again}"
+    wrong = third[:-1] + ("A" if third[-1] != "A" else "B")
+    assert why_not_valid(services, wrong) == why_not_valid(services, "x") == "this API key is not valid"
+    person, text_of_person = create_api_key(services, name="ci")
+    create_api_key(services, name="another")
+    revoke_api_key(services, person.id)
+    assert why_not_valid(services, text_of_person) == "this API key was revoked"

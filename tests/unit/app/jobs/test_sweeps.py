@@ -74,7 +74,9 @@ def test_trials_are_shared_by_all_and_patience_by_none(farm: Farm) -> None:
         (3, 7, 30.0),
         (3, 7, 60.0),
     ]
-    with pytest.raises(InvalidInputError, match="2 trials are too few for 3 jobs"):
+    with pytest.raises(
+        InvalidInputError, match="2 trials are too few for 3 jobs, which share them: 3 is the least"
+    ):
         list(shares([replace(job, budget=JobBudget(trials=2)) for job in jobs]))
     assert list(shares([JobTerms(search=False)])) == [None]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -25,11 +26,13 @@ from tunefarm_app.report.numbers import (
     ratios_of,
     reach_sentence,
     speedups_of,
+    to_tune_words,
+    tuned_words,
     untried_sentence,
 )
 from tunefarm_app.report.page import report_page
 from tunefarm_db.states.job import JobState
-from tunefarm_db.values import Artifact, JobTask, Model, ModelState, Workload
+from tunefarm_db.values import Artifact, Draft, JobTask, Model, ModelState, Workload
 from tunefarm_text.coverage_words import NOT_TRIED, REASONS
 from tunefarm_tuning.core.latency import Disturbance, Latency
 from tunefarm_tuning.core.ratio import speedups
@@ -230,6 +233,20 @@ def test_what_the_search_did_not_reach() -> None:
         "a job without a search misses nothing"
     )
     assert measured_words(tasks) == "2 of 4 kernels measured"
+
+
+def test_alternatives_are_told_from_kernels_of_the_network() -> None:
+    own = [task(best_cost_sec=1.0) for _ in range(6)]
+    tasks = [*own, task(best_cost_sec=1.0, alternative={"algorithm": "winograd-4"})]
+    draft = Draft(job_id="j", sha256="", size_bytes=1, name="n", tasks=6, covered=5, created_at=0.0)
+    assert to_tune_words(tasks) == "6 kernels to tune, and 1 alternative to them"
+    assert tuned_words(tasks, draft) == (
+        "6 of 6 kernels measured, and 1 of 1 alternative to them. "
+        "5 of 6 kernels tuned in the network so far: the others are faster untuned, or were measured later."
+    )
+    for newest in (None, replace(draft, covered=6), replace(draft, covered=0)):
+        assert tuned_words(tasks, newest) == ""
+    assert to_tune_words(own[:1]) == "1 kernel to tune"
 
 
 def test_what_an_earlier_job_tuned_is_not_missed() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tunefarm_app.report.document import JobReport
-from tunefarm_app.report.parts import ReportAlternative
-from tunefarm_app.report.sentences import summary
+from tunefarm_app.report.parts import ReportAlternative, ReportDisturbance
+from tunefarm_app.report.sentences import rough_latencies, summary
 
 
 def test_an_artifact_is_larger_than_its_model_for_a_reason(report: JobReport) -> None:
@@ -25,3 +25,20 @@ def test_an_artifact_is_larger_than_its_model_for_a_reason(report: JobReport) ->
     )
     for other in (left_out, small):
         assert not any("Winograd" in each for each in summary(other))
+
+
+def test_a_rough_speed_up_says_what_other_work_did_and_what_counts(report: JobReport) -> None:
+    assert report.latency is not None
+    name, ratio = next(iter(report.latency.ratios.items()))
+    wide = ratio.model_copy(update={"low": 1.0, "high": 1.3})
+    disturbance = ReportDisturbance(blocks=40, dropped=30, others_cores=1.3)
+
+    def said(disturbance: ReportDisturbance) -> list[str]:
+        tuned = report.latency.tuned.model_copy(update={"disturbance": disturbance})
+        return rough_latencies(report.latency.model_copy(update={"tuned": tuned, "ratios": {name: wide}}))
+
+    why = "How much faster the artifact is, is known only roughly: other work took 1.30 cores on average, and 30 timings of 40 do not count"
+    again = "Measure again on a quiet device."
+    assert said(disturbance) == [f"{why}. {again}"]
+    fastest = disturbance.model_copy(update={"of_fastest": True})
+    assert said(fastest) == [f"{why}, of the others only the fastest inferences. {again}"]

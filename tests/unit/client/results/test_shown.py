@@ -20,12 +20,33 @@ JOB = {
 
 
 def test_a_line() -> None:
-    line = "state tuning, target llvm, trials 24 (2 failed), kernels 5 of 6, best 1.23 ms (estimate)>"
+    line = (
+        "state tuning, target llvm, trials 24 (2 failed), kernels 5 of 6 measured, best 1.23 ms (estimate)>"
+    )
     assert repr(Job.read(JOB)) == f"<Job job_1: {line}"
     assert (
         repr(Device.read({"id": "dev_1", "name": "here", "state": "online"}))
         == "<Device dev_1: name here, state online>"
     )
+
+
+def test_alternatives_are_no_kernels_of_the_network() -> None:
+    """A page said "7 of 7 kernels measured" beside "5 of 6 kernels tuned"."""
+    progress = {
+        "tasks_total": 7, "tasks_with_record": 7, "alternatives_total": 1, "alternatives_with_record": 1
+    }  # fmt: skip
+    job = Job.read({**JOB, "progress": progress})
+    assert job.progress.to_tune_text == "6 kernels to tune, and 1 alternative to them"
+    assert job.kernels_text == "6 of 6 measured, and 1 of 1 alternative to them"
+    assert "kernels 6 of 6 measured, and 1 of 1 alternative to them" in repr(job)
+    timed = {"number": 1, "tasks": 6, "covered": 5, "latency_sec": 0.01}
+    assert Job.read({**JOB, "progress": progress, "networks": [timed]}).kernels_text == (
+        f"{job.kernels_text}; 5 of 6 kernels tuned in the network so far: the others are faster untuned, or were measured later"
+    )
+    for other in ({"networks": [{**timed, "covered": 6}]}, {"networks": [timed], "artifact_id": "art_1"}):
+        assert Job.read({**JOB, "progress": progress, **other}).kernels_text == job.kernels_text
+    older = Job.read({**JOB, "progress": {"tasks_total": 7, "tasks_with_record": 7}})
+    assert older.kernels_text == "7 of 7 measured", "of a server that does not tell them apart"
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,16 @@ def test_samples_that_others_slowed_decide_only_what_no_slowdown_explains(
     assert is_slower(tuned, untuned, 1.02) is slower
 
 
+@pytest.mark.parametrize(("tuned_sec", "slower"), [(1.0e-3, True), (0.81e-3, None), (0.4e-3, False)])
+def test_the_fastest_inferences_of_many_samples_are_not_few(tuned_sec: float, slower: bool | None) -> None:
+    disturbance = Disturbance(blocks=30, dropped=27, slowdown=1.05, of_fastest=True, others_cores=1.5)
+    tuned, untuned = (
+        replace(Latency.of([sec, 1.01 * sec, 0.99 * sec], 2), disturbance=disturbance)
+        for sec in (tuned_sec, 0.8e-3)
+    )
+    assert is_slower(tuned, untuned, 1.02) is slower
+
+
 class Networks:
     """Stands in for a device: each network's samples go round in a list.
 

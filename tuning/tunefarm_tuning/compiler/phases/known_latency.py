@@ -14,15 +14,13 @@ from tunefarm_tuning.compiler.model_timing import time_models
 from tunefarm_tuning.compiler.phases.build_model import BuiltModels
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.core.json_fields import JsonFields
-from tunefarm_tuning.core.latency import Latency
+from tunefarm_tuning.core.latency import Latency, is_quiet
 from tunefarm_tuning.measure.baselines.baseline import BaselineFacts
 from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.reference.onnx_runtime import InputSet
 
 _KIND = "latency"
 _ROUNDS = 5
-_QUIET = 1.1
-"""Other work may have slowed none of the remembered latencies by more, unless the compile shall be done soon (`ablation_sec` 0)."""
 _AS_LONG = 1.1
 """The network takes as long as before if its median is within this many times the earlier one, above and below."""
 
@@ -40,119 +38,104 @@ class TimedBefore(JsonFields):
     again_sec: float
 
 
-def known_latency(
-    request: CompileRequest,
-    built: BuiltModels,
-    library: Path,
-    input_set: InputSet,
-    runner: DeviceRun,
-    *,
-    number: int,
-    threads: int,
-    baseline: bool,
-    baselines: Baselines,
-) -> tuple[dict[str, Latency], TimedBefore, dict[str, BaselineFacts]] | None:
-    """Return the latencies of an earlier compile, and the facts of baselines, if the tuned network takes as long as there; else None.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedNetwork:
+    """What latencies belong to: the networks of a compile, in one set of shapes.
 
-    Args:
+    Attributes:
         request: The compile.
         built: The networks.
-        library: The tuned network.
-        input_set: The inputs to time it on.
-        runner: Runs the network.
+        input_set: The inputs that they are timed on.
         number: Of the set of shapes.
         threads: The number of threads.
-        baseline: Whether ONNX Runtime's latency is needed, too.
-        baselines: Further runtimes whose latencies are needed.
-
-    Raises:
-        RunFailed: If the network crashed or exceeded its time.
+        baseline: Whether ONNX Runtime is timed, too.
+        baselines: Further runtimes that are.
     """
-    facts = _facts(
-        request, built, input_set, number=number, threads=threads, baseline=baseline, baselines=baselines
-    )
-    known = None if facts is None else request.findings.peek(_KIND, facts)
-    if facts is None or known is None or not (known.get("quiet", True) or request.limits.ablation_sec == 0):
-        return None
-    latency = {str(name): Latency.from_json(json) for name, json in known["latency"].items()}
-    again = time_models(
-        runner,
-        {"tuned": library},
-        None,
-        input_set.inputs,
-        threads=threads,
-        limits=request.limits,
-        on_round=request.progress.step,
-        entry=input_set.entry,
-        rounds=_ROUNDS,
-    )["tuned"]
-    ratio = again.median_sec / latency["tuned"].median_sec
-    if not 1 / _AS_LONG <= ratio <= _AS_LONG:
-        return None
-    request.findings.find(_KIND, facts)
-    noted = {
-        name: replace(BaselineFacts.from_json(json), took_sec=0.0)
-        for name, json in known.get("baselines", {}).items()
-    }
-    before = TimedBefore(measured_at=float(known["measured_at"]), again_sec=again.median_sec)
-    return latency, before, {**baselines.facts, **noted}
 
+    request: CompileRequest
+    built: BuiltModels
+    input_set: InputSet
+    number: int
+    threads: int
+    baseline: bool
+    baselines: Baselines
 
-def note_latency(
-    request: CompileRequest,
-    built: BuiltModels,
-    latency: Mapping[str, Latency],
-    input_set: InputSet,
-    *,
-    number: int,
-    threads: int,
-    baseline: bool,
-    baselines: Baselines,
-) -> None:
-    """Remember latencies that were measured side by side, and whether the device was quiet; unless a baseline failed."""
-    facts = _facts(
-        request, built, input_set, number=number, threads=threads, baseline=baseline, baselines=baselines
-    )
-    if not baselines.running.keys() <= latency.keys():
-        return
-    if facts is not None:
+    def known_latency(
+        self, library: Path, runner: DeviceRun
+    ) -> tuple[dict[str, Latency], TimedBefore, dict[str, BaselineFacts]] | None:
+        """Return the latencies of an earlier compile, and the facts of baselines, if the tuned network takes as long as there; else None.
+
+        Args:
+            library: The tuned network.
+            runner: Runs it.
+
+        Raises:
+            RunFailed: If the network crashed or exceeded its time.
+        """
+        facts, request = self._facts(), self.request
+        known = None if facts is None else request.findings.peek(_KIND, facts)
+        if (
+            facts is None
+            or known is None
+            or not (known.get("quiet", True) or request.limits.ablation_sec == 0)
+        ):
+            return None
+        latency = {str(name): Latency.from_json(json) for name, json in known["latency"].items()}
+        again = time_models(
+            runner,
+            {"tuned": library},
+            None,
+            self.input_set.inputs,
+            threads=self.threads,
+            limits=request.limits,
+            on_round=request.progress.step,
+            entry=self.input_set.entry,
+            rounds=_ROUNDS,
+        )["tuned"]
+        ratio = again.median_sec / latency["tuned"].median_sec
+        if not 1 / _AS_LONG <= ratio <= _AS_LONG:
+            return None
+        request.findings.find(_KIND, facts)
+        noted = {
+            name: replace(BaselineFacts.from_json(json), took_sec=0.0)
+            for name, json in known.get("baselines", {}).items()
+        }
+        before = TimedBefore(measured_at=float(known["measured_at"]), again_sec=again.median_sec)
+        return latency, before, {**self.baselines.facts, **noted}
+
+    def note_latency(self, latency: Mapping[str, Latency]) -> None:
+        """Remember latencies that were measured side by side, and whether the device was quiet; unless a baseline failed."""
+        facts, running = self._facts(), self.baselines.running
+        if facts is None or not running.keys() <= latency.keys():
+            return
         finding = {
             "latency": {name: each.to_json() for name, each in latency.items()},
             "measured_at": time.time(),
-            "quiet": all(each.slowdown <= _QUIET for each in latency.values()),
+            "quiet": is_quiet(list(latency.values())) is not False,
         }
-        if baselines.running:
-            finding["baselines"] = {name: each.facts.to_json() for name, each in baselines.running.items()}
-        request.findings.note(_KIND, facts, finding)
+        if running:
+            finding["baselines"] = {name: each.facts.to_json() for name, each in running.items()}
+        self.request.findings.note(_KIND, facts, finding)
 
-
-def _facts(
-    request: CompileRequest,
-    built: BuiltModels,
-    input_set: InputSet,
-    *,
-    number: int,
-    threads: int,
-    baseline: bool,
-    baselines: Baselines,
-) -> dict[str, Any] | None:
-    """Return what latencies depend on; None where they are always measured: on GPUs, on samples, beside runtimes of another machine."""
-    if request.on_gpu or input_set.sample is not None or built.plain or baselines.versions is None:
-        return None
-    return {
-        "device": "" if request.device is None else request.device.info.name,
-        "onnxruntime": metadata.version("onnxruntime"),
-        "file": request.model.sha256,
-        "bindings": [each.binding.to_json() for each in request.model.each],
-        "number": number,
-        "precision": request.precision.value,
-        "records": {
-            name: [record.space_key, record.config.to_json()] for name, record in built.records.items()
-        },
-        "algorithms": dict(built.alternatives.algorithms),
-        "libraries": built.alternatives.libraries,
-        "threads": threads,
-        "baseline": baseline,
-        **({"baselines": dict(baselines.versions)} if baselines.versions else {}),
-        "seed": request.seed,
-    }
+    def _facts(self) -> dict[str, Any] | None:
+        """Return what latencies depend on; None where they are always measured: on GPUs, on samples, beside runtimes of another machine."""
+        request, built, versions = self.request, self.built, self.baselines.versions
+        if request.on_gpu or self.input_set.sample is not None or built.plain or versions is None:
+            return None
+        return {
+            "device": "" if request.device is None else request.device.info.name,
+            "onnxruntime": metadata.version("onnxruntime"),
+            "file": request.model.sha256,
+            "bindings": [each.binding.to_json() for each in request.model.each],
+            "number": self.number,
+            "precision": request.precision.value,
+            "records": {
+                name: [record.space_key, record.config.to_json()] for name, record in built.records.items()
+            },
+            "algorithms": dict(built.alternatives.algorithms),
+            "libraries": built.alternatives.libraries,
+            "threads": self.threads,
+            "baseline": self.baseline,
+            **({"baselines": dict(versions)} if versions else {}),
+            "seed": request.seed,
+        }

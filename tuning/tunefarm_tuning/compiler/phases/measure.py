@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypedDict
 
 from tunefarm_text.quantities import seconds
 from tunefarm_tuning.compiler.baselines import Baselines, open_baselines
@@ -15,7 +14,7 @@ from tunefarm_tuning.compiler.model_comparison import ModelComparison
 from tunefarm_tuning.compiler.model_timing import compare_latency, rounds_for
 from tunefarm_tuning.compiler.phases.build_model import BuiltModels, Fallback
 from tunefarm_tuning.compiler.phases.check_model import CheckedModel, check_untuned, does_not_run
-from tunefarm_tuning.compiler.phases.known_latency import TimedBefore, known_latency, note_latency
+from tunefarm_tuning.compiler.phases.known_latency import TimedBefore, TimedNetwork
 from tunefarm_tuning.compiler.phases.load import LoadedModel, OpenCompiler, sets_of
 from tunefarm_tuning.compiler.phases.partly_untuned import build_partly_untuned
 from tunefarm_tuning.compiler.report import why_no_baseline
@@ -30,15 +29,6 @@ from tunefarm_tuning.reference.onnx_runtime import InputSet
 from tunefarm_tuning.workload.model import entry_name
 
 _MAIN = entry_name(0)
-
-
-class _TimedWith(TypedDict):
-    """What timings of a network depend on, beside the network and its inputs."""
-
-    number: int
-    threads: int
-    baseline: bool
-    baselines: Baselines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,17 +251,16 @@ def _time_entry(
     remember = checked.library == built.tuned and not untuned
     try:
         with _baselines(request, loaded, number, input_set) as baselines:
-            timed_with: _TimedWith = {
-                "number": number,
-                "threads": loaded.threads,
-                "baseline": use_reference,
-                "baselines": baselines,
-            }
-            if remember and (
-                known := known_latency(
-                    request, built, checked.library, input_set, loaded.runner, **timed_with
-                )
-            ):
+            network = TimedNetwork(
+                request=request,
+                built=built,
+                input_set=input_set,
+                number=number,
+                threads=loaded.threads,
+                baseline=use_reference,
+                baselines=baselines,
+            )
+            if remember and (known := network.known_latency(checked.library, loaded.runner)):
                 return EntryTiming(latency=known[0], before=known[1], baselines=known[2])
             latency, slower = compare_latency(
                 loaded.runner,
@@ -302,7 +291,7 @@ def _time_entry(
         told += f", too uncertain to decide; {alone}"
     if not slower:
         if remember and timing.alone is None:
-            note_latency(request, built, latency, input_set, **timed_with)
+            network.note_latency(latency)
         return timing
     fallback = Fallback(reason=MissReason.SLOWER_THAN_UNTUNED, message=told)
     return replace(timing.as_untuned, rejected=tuned, fallback=fallback)

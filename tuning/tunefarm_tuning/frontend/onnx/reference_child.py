@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import onnx
@@ -31,6 +32,7 @@ from tunefarm_tuning.frontend.onnx.reference.telling_inputs import run_on_drawn
 from tunefarm_tuning.frontend.onnx.reference.variants import Expected, Variants
 from tunefarm_tuning.frontend.onnx.reference.vocabulary import index_limits
 from tunefarm_tuning.measure.machine_watch import Watched, machine_state
+from tunefarm_tuning.measure.timing_blocks import time_groups
 from tunefarm_tuning.reference.comparison import STEPS, width_with_shares
 from tunefarm_tuning.reference.random_inputs import InputKind
 from tunefarm_tuning.reference.widths import save_widths
@@ -325,20 +327,21 @@ def _opened() -> tuple[onnxruntime.InferenceSession, dict[str, NDArray[Any]]]:
 
 @span("time ONNX Runtime", SpanKind.TIMING)
 def sample(params: dict[str, Any]) -> dict[str, Any]:
-    """Return ``sample_sec``, the mean of ``number`` inferences, and what this machine did meanwhile: ``watched``, null if unknown.
+    """Return ``groups_sec``: `time_groups` of ``number`` inferences, and what this machine did meanwhile: ``watched``, null if unknown.
 
-    Returns once its threads are idle.
+    ``sample_sec`` is their mean. Returns once its threads are idle.
     """
     session, feeds = _opened()
     session.run(None, feeds)  # so that its threads sleep between our calls
     before = machine_state()
-    started = time.perf_counter()
-    for _ in range(params["number"]):
-        session.run(None, feeds)
-    sample_sec = (time.perf_counter() - started) / params["number"]
+    groups_sec = time_groups(lambda: session.run(None, feeds), params["number"])
     watched = Watched.between(before, machine_state())
     wait_until_idle()
-    return {"sample_sec": sample_sec, "watched": None if watched is None else watched.to_json()}
+    return {
+        "sample_sec": mean(groups_sec),
+        "groups_sec": groups_sec,
+        "watched": None if watched is None else watched.to_json(),
+    }
 
 
 def _network(params: dict[str, Any]) -> BoundNetwork:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import time
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from tunefarm_tuning.core.array_file import load_arrays
@@ -18,6 +19,7 @@ from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.baselines.runtime import NetworkFile, OpenRuntime, Runtime
 from tunefarm_tuning.measure.baselines.runtimes import KINDS, NOT_INSTALLED, BaselineKind
 from tunefarm_tuning.measure.machine_watch import Watched, machine_state
+from tunefarm_tuning.measure.timing_blocks import time_groups
 from tunefarm_tuning.reference.comparison import compare_outputs
 from tunefarm_tuning.reference.widths import load_widths
 
@@ -120,20 +122,21 @@ def _compare(runtime: Runtime, params: dict[str, Any]) -> dict[str, Any]:
 
 @span("time another runtime", SpanKind.TIMING)
 def sample(params: dict[str, Any]) -> dict[str, Any]:
-    """Return ``sample_sec``, the mean of ``number`` inferences, and what this machine did meanwhile: ``watched``, null if unknown.
+    """Return ``groups_sec``: `time_groups` of ``number`` inferences, and what this machine did meanwhile: ``watched``, null if unknown.
 
-    Returns once its threads are idle.
+    ``sample_sec`` is their mean. Returns once its threads are idle.
     """
     runtime = _get()
     runtime.run()  # so that its threads sleep between our calls
     before = machine_state()
-    started = time.perf_counter()
-    for _ in range(params["number"]):
-        runtime.run()
-    sample_sec = (time.perf_counter() - started) / params["number"]
+    groups_sec = time_groups(runtime.run, params["number"])
     watched = Watched.between(before, machine_state())
     wait_until_idle()
-    return {"sample_sec": sample_sec, "watched": None if watched is None else watched.to_json()}
+    return {
+        "sample_sec": mean(groups_sec),
+        "groups_sec": groups_sec,
+        "watched": None if watched is None else watched.to_json(),
+    }
 
 
 def _get() -> Runtime:

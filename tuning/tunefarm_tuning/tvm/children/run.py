@@ -18,6 +18,7 @@ Handlers:
   ``random_parts``: numbers of the parts whose results are random. The last two only if there are parts.
 - `run_model`: ``path``, ``entry``, ``inputs``, ``outputs`` (files on this machine; the second is written) -> {}.
 - `time_model`: ``path``, ``entry``, ``inputs`` (file), ``number``, ``repeat`` -> ``samples_sec``, one a repeat; ``watched`` (`Watched`).
+  With ``in_groups``, on a CPU, ``groups_sec``: `time_groups` of ``number`` inferences, whose mean is the only sample.
 - `reference_loop`: {} -> ``loop_sec``: of the device's reference loop, null if it has none.
 - `time_parts`: the same -> ``samples_sec``; ``parts_sec``: of each part, a sample a repeat; ``missing``: why parts were not run, else empty.
 - `baseline`, `time_other`, `check_artifact`: the device's own functions (`measure.device_functions`), with their parameters and answers, but files
@@ -37,6 +38,7 @@ import json
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from numpy.typing import NDArray
@@ -53,6 +55,7 @@ from tunefarm_tuning.measure.baselines.session import FILES as BASELINE_FILES
 from tunefarm_tuning.measure.device_functions import ARRAY_FILES
 from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, poisons, setups_fault
 from tunefarm_tuning.measure.machine_watch import Watched
+from tunefarm_tuning.measure.timing_blocks import group_size
 from tunefarm_tuning.process import Handler, Handlers
 from tunefarm_tuning.reference.comparison import Comparison, compare_outputs
 from tunefarm_tuning.reference.widths import load_widths
@@ -197,8 +200,19 @@ def _outputs(params: dict[str, Any]) -> list[NDArray[Any]]:
 
 def time_model(params: dict[str, Any]) -> dict[str, Any]:
     """Time a model, and watch the device meanwhile; return when the threads of this machine are idle again."""
-    samples, watched = _time_model(params)
-    return {"samples_sec": samples, "watched": None if watched is None else watched.to_json()}
+    groups_sec = None
+    if params.get("in_groups") and _kind == "cpu":
+        size = group_size(params["number"])
+        grouped = {**params, "number": size, "repeat": params["number"] // size}
+        groups_sec, watched = _time_model(grouped)
+        samples = [mean(groups_sec)]
+    else:
+        samples, watched = _time_model(params)
+    return {
+        "samples_sec": samples,
+        "groups_sec": groups_sec,
+        "watched": None if watched is None else watched.to_json(),
+    }
 
 
 def reference_loop(_params: dict[str, Any]) -> dict[str, Any]:

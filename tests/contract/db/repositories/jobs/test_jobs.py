@@ -11,7 +11,7 @@ import pytest
 from tunefarm_db.repositories.jobs.job_tasks import NewJobTask
 from tunefarm_db.states.job import TRANSITIONS, JobState
 from tunefarm_db.unit_of_work import UnitOfWork
-from tunefarm_db.values import Job, Workload
+from tunefarm_db.values import Job, TaskCounts, Workload
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError
 
 
@@ -152,10 +152,14 @@ def test_tasks_of_a_job(uow: UnitOfWork, seed: Any) -> None:
     assert (untouched.alternative, second.alternative) == ({"algorithm": "winograd-4"}, None)
     assert (second.weight, second.history, second.exhausted) == (3, [[8, None], [16, 1e-3]], True)
     with uow.read() as repos:
-        assert repos.jobs.count_tasks([job.id, "job_nothing"]) == {job.id: (2, 0)}
+        assert repos.jobs.count_tasks([job.id, "job_nothing"]) == {
+            job.id: TaskCounts(kernels=1, alternatives=1)
+        }
     with uow.write() as repos:
         repos.jobs.update_task(job.id, 0, best_cost_sec=1e-3)
-        assert repos.jobs.count_tasks([job.id]) == {job.id: (2, 1)}
+        assert repos.jobs.count_tasks([job.id]) == {
+            job.id: TaskCounts(kernels=1, alternatives=1, alternatives_measured=1)
+        }
     assert (untouched.position, untouched.space_key, untouched.trials, untouched.exhausted) == (
         0,
         None,

@@ -77,6 +77,7 @@ def test_it_is_timed_and_compared_with_the_reference(name: str, is_tflite: bool,
         sample = baseline.sample(5)
         facts = baseline.facts
     assert 0 < sample["sample_sec"] < 1
+    assert len(sample["groups_sec"]) == 5
     assert sample["watched"]["wall_sec"] >= 5 * sample["sample_sec"]
     assert facts.missing == ""
     assert facts.version == installed_version(KINDS[name])

@@ -11,7 +11,7 @@ import pytest
 from tunefarm_tuning.compiler.alternatives import SelectedAlternatives
 from tunefarm_tuning.compiler.baselines import Baselines
 from tunefarm_tuning.compiler.phases.build_model import BuiltModels
-from tunefarm_tuning.compiler.phases.known_latency import known_latency, note_latency
+from tunefarm_tuning.compiler.phases.known_latency import TimedNetwork
 from tunefarm_tuning.compiler.request import CompileRequest, Progress
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
@@ -112,18 +112,16 @@ def again(
     """Ask a later compile for what the first one noted; return its answer and what it counts as reused."""
     later = Findings(noted.noted.get)
     request = replace(request_of(folder, later), device=on)
-    known = known_latency(
-        request if limits is None else replace(request, limits=limits),
-        built_of(config or Config(0, ())),
-        TUNED,
-        input_set,
-        cast("DeviceRun", device),
+    network = TimedNetwork(
+        request=request if limits is None else replace(request, limits=limits),
+        built=built_of(config or Config(0, ())),
+        input_set=input_set,
         number=0,
         threads=1,
         baseline=baseline,
         baselines=baselines,
     )
-    return known, dict(later.reused)
+    return network.known_latency(TUNED, cast("DeviceRun", device)), dict(later.reused)
 
 
 @pytest.fixture
@@ -136,16 +134,15 @@ def noted(tmp_path: Path) -> Findings:
 def note(
     folder: Path, findings: Findings, latency: dict[str, Latency], baselines: Baselines | None = None
 ) -> None:
-    note_latency(
-        request_of(folder, findings),
-        built_of(Config(0, ())),
-        latency,
-        INPUTS,
+    TimedNetwork(
+        request=request_of(folder, findings),
+        built=built_of(Config(0, ())),
+        input_set=INPUTS,
         number=0,
         threads=1,
         baseline=True,
         baselines=Baselines() if baselines is None else baselines,
-    )
+    ).note_latency(latency)
 
 
 def test_the_same_network_as_fast_as_before_is_timed_alone(tmp_path: Path, noted: Findings) -> None:
