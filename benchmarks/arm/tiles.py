@@ -61,15 +61,21 @@ _REGISTERS = 32
 def models() -> Iterator[tuple[str, onnx.ModelProto]]:
     """Yield the twelve networks of one kernel each."""
     rng = np.random.default_rng(0)
-    for name, (channels, size, results, kernel, stride) in CONVOLUTIONS.items():
-        weight = rng.standard_normal((results, channels, kernel, kernel)).astype(np.float32)
-        node = helper.make_node(
-            "Conv", ["x", "w"], ["y"], pads=[kernel // 2] * 4, strides=[stride] * 2, kernel_shape=[kernel] * 2
-        )
-        yield name, _model(node, [1, channels, size, size], weight)
+    for name, sizes in CONVOLUTIONS.items():
+        yield name, convolution(*sizes)
     for name, (rows, depth, columns) in PRODUCTS.items():
         weight = rng.standard_normal((depth, columns)).astype(np.float32)
         yield name, _model(helper.make_node("MatMul", ["x", "w"], ["y"]), [rows, depth], weight)
+
+
+def convolution(
+    channels: int, size: int, results: int, kernel: int, stride: int, groups: int = 1
+) -> onnx.ModelProto:
+    """Return a network of a convolution."""
+    weight = np.random.default_rng(0).standard_normal((results, channels // groups, kernel, kernel))
+    sizes = {"pads": [kernel // 2] * 4, "strides": [stride] * 2, "kernel_shape": [kernel] * 2}
+    node = helper.make_node("Conv", ["x", "w"], ["y"], group=groups, **sizes)
+    return _model(node, [1, channels, size, size], weight.astype(np.float32))
 
 
 def _model(node: onnx.NodeProto, shape: Sequence[int], weight: np.ndarray) -> onnx.ModelProto:

@@ -11,6 +11,7 @@ import pytest
 from benchmarks.arm.tiles import (
     CORES,
     bound,
+    convolution,
     count_fmla,
     cycles_per_fmla,
     hottest_loop,
@@ -100,6 +101,16 @@ def test_a_kernel_moves_no_sums_between_registers(name: str) -> None:
     assert count_fmla(body) >= 8
     moves = [line for line in body if re.match(r"\tmov\tv|\t(ldr|str|ldp|stp)\tq.*\[sp", line)]
     assert moves == []
+
+
+@pytest.mark.parametrize(("channels", "size", "kernel"), [(96, 112, 3), (576, 14, 3), (96, 28, 5)])
+@pytest.mark.parametrize("core", ["cortex-a72", "neoverse-n1"])
+def test_taps_with_strides_fit_into_registers(core: str, channels: int, size: int, kernel: int) -> None:
+    """With tiles as without strides a 5 x 5 convolution had 107 accesses of the stack for 350 multiply-adds."""
+    model = convolution(channels, size, channels, kernel, 2, groups=channels)
+    body = kernel_loop(model, parse_target(f"llvm -mcpu={core} -mtriple=aarch64-linux-gnu"))
+    assert count_fmla(body) >= 2 * kernel**2
+    assert sum("[sp" in line for line in body) <= count_fmla(body) / 20
 
 
 @pytest.mark.skipif(MCA is None, reason="there is no llvm-mca")

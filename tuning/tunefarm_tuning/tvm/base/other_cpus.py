@@ -26,6 +26,7 @@ _ARM32, _RISCV = "arm", "riscv"
 _ROUNDING_INSTRUCTION = "fp-armv8"
 """LLVM's name of the feature of 32-bit Arm that has one."""
 _EXTREMA = {tirx.Max: "llvm.maximum", tirx.Min: "llvm.minimum"}
+_BYTES = ("int8", "uint8")
 _CALL = "tirx.call_llvm_pure_intrin"
 _NEAREST = "nearbyint"
 _ROUNDS = (_NEAREST, "floor", "ceil")
@@ -43,7 +44,8 @@ def for_other_cpus(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return func
     machine = str(target.attrs.get("mtriple", ""))
     if machine.startswith(_ARM64):
-        return _changed(func, [(kind, _extremum) for kind in _EXTREMA if nodes_of(func.body, kind)])
+        changes = [*((kind, _extremum) for kind in _EXTREMA), (tirx.Cast, _through_bytes)]
+        return _changed(func, [(kind, change) for kind, change in changes if nodes_of(func.body, kind)])
     if machine.startswith(_RISCV):
         return _with_roundings(func, (_NEAREST,))
     if machine.startswith(_ARM32) and not _has_rounding(target):
@@ -66,6 +68,23 @@ def _extremum(node: Any) -> Any:
     if dtype.with_lanes(1) != "float32" or _is_constant(node.a) or _is_constant(node.b):
         return node
     return tirx.call_llvm_pure_intrin(str(dtype), _EXTREMA[type(node)], node.a, node.b)
+
+
+def _through_bytes(cast: Any) -> Any:
+    """Return a float that was cast to a byte and back, of which only those in the byte's range are defined, by a cast to 32 bits.
+
+    LLVM takes a vector of such bytes apart and puts it together.
+    """
+    narrow = cast.value
+    if not isinstance(narrow, tirx.Cast):
+        return cast
+    wide, byte, given = (tvm.DataType(str(each.expr_ty().dtype)) for each in (cast, narrow, narrow.value))
+    is_meant = wide == given and wide.with_lanes(1) == "float32" and byte.with_lanes(1) in _BYTES
+    return (
+        tirx.Cast(str(wide), tirx.Cast(f"int32x{wide.lanes}", narrow.value))
+        if is_meant and wide.lanes > 1
+        else cast
+    )
 
 
 def _is_constant(value: Any) -> bool:

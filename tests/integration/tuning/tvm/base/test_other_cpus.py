@@ -86,6 +86,26 @@ def test_extrema_keep_what_is_no_number(tmp_path: Path) -> None:
     np.testing.assert_array_equal(result, np.minimum(high, np.maximum(low, x)))
 
 
+@pytest.mark.parametrize(("byte", "low", "high"), [("int8", -128, 127), ("uint8", 0, 255)])
+def test_floats_that_go_through_bytes_are_not_taken_apart(
+    byte: str, low: int, high: int, tmp_path: Path
+) -> None:
+    def quantised(x: Any) -> Any:
+        return tirx.max(tirx.min(tirx.nearbyint(x), tirx.const(float(high))), tirx.const(float(low))).astype(
+            byte
+        )
+
+    func = kernel(lambda x: quantised(x).astype("float32"), 1)
+    text = assembly(func, TARGETS["aarch64"].key).partition("main_compute_:")[2]
+    assert "\tfcvtz" in text
+    assert not re.search(r"\t(umov|mov\tv\d+\.[bh]\[)", text)
+    x = np.random.default_rng(0).uniform(-300, 300, _SIZE).astype(np.float32)
+    _, result = run_bare(func, "aarch64", [x, np.zeros_like(x)], tmp_path)
+    np.testing.assert_array_equal(result, np.clip(np.rint(x), low, high))
+    bytes_alone = assembly(kernel(quantised, 1), TARGETS["aarch64"].key).partition("main_compute_:")[2]
+    assert re.search(r"\t(s?q?xtn|uzp1)2?\t", bytes_alone), "bytes that are stored stay bytes"
+
+
 @pytest.mark.parametrize("lanes", [1, _LANES])
 @pytest.mark.parametrize("name", ROUNDINGS)
 @pytest.mark.parametrize("machine", ["arm", "riscv64"])
