@@ -55,6 +55,8 @@ class ArmCpu:
 
 CORTEX_A72 = ArmCpu(name="cortex-a72", part="0xd08", features=_FEATURES_OF_A_PI)
 """A Raspberry Pi 4: neither dot products nor AES."""
+CORTEX_A76 = ArmCpu(name="cortex-a76", part="0xd0b", features=_FEATURES_OF_N1)
+"""An RK3588's large cores, a Raspberry Pi 5: as a Neoverse N1."""
 NEOVERSE_N1 = ArmCpu(name="neoverse-n1", part="0xd0c", features=_FEATURES_OF_N1)
 """A Graviton2: dot products and arithmetic of 16-bit floats."""
 MAX = ArmCpu(
