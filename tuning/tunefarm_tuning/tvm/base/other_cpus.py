@@ -71,7 +71,7 @@ def _extremum(node: Any) -> Any:
 
 
 def _through_bytes(cast: Any) -> Any:
-    """Return a float that was cast to a byte and back, of which only those in the byte's range are defined, by a cast to 32 bits.
+    """Return a float that was cast to a byte and back by way of 32 bits, of which the low eight count, as before.
 
     LLVM takes a vector of such bytes apart and puts it together.
     """
@@ -79,12 +79,14 @@ def _through_bytes(cast: Any) -> Any:
     if not isinstance(narrow, tirx.Cast):
         return cast
     wide, byte, given = (tvm.DataType(str(each.expr_ty().dtype)) for each in (cast, narrow, narrow.value))
-    is_meant = wide == given and wide.with_lanes(1) == "float32" and byte.with_lanes(1) in _BYTES
-    return (
-        tirx.Cast(str(wide), tirx.Cast(f"int32x{wide.lanes}", narrow.value))
-        if is_meant and wide.lanes > 1
-        else cast
-    )
+    name = str(byte.with_lanes(1))
+    if wide.lanes < 2 or wide != given or wide.with_lanes(1) != "float32" or name not in _BYTES:
+        return cast
+    integer = tirx.Cast(f"int32x{wide.lanes}", narrow.value)
+    if name == "int8":
+        others = tirx.const(24, f"int32x{wide.lanes}")
+        return tirx.Cast(str(wide), tirx.shift_right(tirx.shift_left(integer, others), others))
+    return tirx.Cast(str(wide), tirx.bitwise_and(integer, tirx.const(255, f"int32x{wide.lanes}")))
 
 
 def _is_constant(value: Any) -> bool:

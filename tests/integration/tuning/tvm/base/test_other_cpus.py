@@ -102,6 +102,11 @@ def test_floats_that_go_through_bytes_are_not_taken_apart(
     x = np.random.default_rng(0).uniform(-300, 300, _SIZE).astype(np.float32)
     _, result = run_bare(func, "aarch64", [x, np.zeros_like(x)], tmp_path)
     np.testing.assert_array_equal(result, np.clip(np.rint(x), low, high))
+    unbounded = kernel(lambda x: x.astype(byte).astype("float32"), 1)
+    _, result = run_bare(unbounded, "aarch64", [x, np.zeros_like(x)], tmp_path)
+    np.testing.assert_array_equal(
+        result, x.astype(np.int32).astype(byte), "the low eight bits count, as ever"
+    )
     bytes_alone = assembly(kernel(quantised, 1), TARGETS["aarch64"].key).partition("main_compute_:")[2]
     assert re.search(r"\t(s?q?xtn|uzp1)2?\t", bytes_alone), "bytes that are stored stay bytes"
 
