@@ -11,7 +11,7 @@ TVM generates code for an expression as often as it is used, so this is a functi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import tvm
@@ -23,8 +23,9 @@ from tunefarm_tuning.tvm.base.tir import nodes_of, with_llvm_code
 
 _ARM64 = ("aarch64", "arm64")
 _ARM32, _RISCV = "arm", "riscv"
-_ROUNDING_INSTRUCTION = "fp-armv8"
-"""LLVM's name of the feature of 32-bit Arm that has one."""
+_ROUNDING, _FLOAT16 = "fp-armv8", "fullfp16"
+"""LLVM's names of the features of 32-bit Arm that rounds by an instruction, and of 64-bit Arm that computes in float16."""
+_FLOATS = ("float32", "float16")
 _EXTREMA = {tirx.Max: "llvm.maximum", tirx.Min: "llvm.minimum"}
 _BYTES = ("int8", "uint8")
 _CALL = "tirx.call_llvm_pure_intrin"
@@ -44,18 +45,24 @@ def for_other_cpus(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return func
     machine = str(target.attrs.get("mtriple", ""))
     if machine.startswith(_ARM64):
-        changes = [*((kind, _extremum) for kind in _EXTREMA), (tirx.Cast, _through_bytes)]
-        return _changed(func, [(kind, change) for kind, change in changes if nodes_of(func.body, kind)])
+        extremum = partial(_extremum, floats=_FLOATS if _has(target, _FLOAT16) else _FLOATS[:1])
+        changes: dict[Any, Callable[[Any], Any]] = {
+            **dict.fromkeys(_EXTREMA, extremum),
+            tirx.Cast: _through_bytes,
+        }
+        return _changed(
+            func, [(kind, change) for kind, change in changes.items() if nodes_of(func.body, kind)]
+        )
     if machine.startswith(_RISCV):
         return _with_roundings(func, (_NEAREST,))
-    if machine.startswith(_ARM32) and not _has_rounding(target):
+    if machine.startswith(_ARM32) and not _has(target, _ROUNDING):
         return _with_roundings(func, _ROUNDS)
     return func
 
 
-def _has_rounding(target: Any) -> bool:
+def _has(target: Any, feature: str) -> bool:
     features = tvm_ffi.get_global_func("target.llvm_get_cpu_features")(target)
-    return _ROUNDING_INSTRUCTION in map(str, features)
+    return feature in map(str, features)
 
 
 def _changed(func: tirx.PrimFunc, changes: list[tuple[Any, Callable[[Any], Any]]]) -> tirx.PrimFunc:
@@ -63,9 +70,9 @@ def _changed(func: tirx.PrimFunc, changes: list[tuple[Any, Callable[[Any], Any]]
     return func if body.same_as(func.body) else func.with_body(body)
 
 
-def _extremum(node: Any) -> Any:
+def _extremum(node: Any, floats: Collection[str]) -> Any:
     dtype = tvm.DataType(str(node.expr_ty().dtype))
-    if dtype.with_lanes(1) != "float32" or _is_constant(node.a) or _is_constant(node.b):
+    if str(dtype.with_lanes(1)) not in floats or _is_constant(node.a) or _is_constant(node.b):
         return node
     return tirx.call_llvm_pure_intrin(str(dtype), _EXTREMA[type(node)], node.a, node.b)
 

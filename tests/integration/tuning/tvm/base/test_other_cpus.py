@@ -25,9 +25,11 @@ ROUNDINGS: dict[str, tuple[Callable[[Any], Any], Any]] = {
 }
 
 
-def kernel(function: Callable[..., Any], inputs: int, *, lanes: int = _LANES) -> tirx.PrimFunc:
+def kernel(
+    function: Callable[..., Any], inputs: int, *, lanes: int = _LANES, dtype: str = "float32"
+) -> tirx.PrimFunc:
     """Return a kernel that computes vectors of a function of so many inputs."""
-    given = [te.placeholder((_SIZE,), "float32", name=f"x{number}") for number in range(inputs)]
+    given = [te.placeholder((_SIZE,), dtype, name=f"x{number}") for number in range(inputs)]
     result = te.compute((_SIZE,), lambda i: function(*(x[i] for x in given)), name="result")
     schedule = schedule_of(te.create_prim_func([*given, result], index_dtype_override="int64"))
     (loop,) = schedule.get_loops(schedule.get_sblock("result"))
@@ -57,6 +59,13 @@ def test_bounds_that_are_arguments_are_an_instruction_each() -> None:
     text = assembly(kernel(clipped, 3), "llvm -mcpu=cortex-a72 -mtriple=aarch64-linux-gnu")
     assert text.count("fmax\t") == text.count("fmin\t") > 0
     assert not re.search(r"\t(fcmg[et]|fcmp|bi[tf]|bsl|fcsel)\t", text.partition("main_compute_:")[2])
+
+
+def test_bounds_of_float16_are_too_where_the_cpu_computes_in_it() -> None:
+    func = kernel(clipped, 3, lanes=8, dtype="float16")
+    text = assembly(func, "llvm -mcpu=neoverse-n1 -mtriple=aarch64-linux-gnu")
+    assert re.search(r"\tfmax\tv\d+\.8h", text)
+    assert "\tfmax\t" not in assembly(func, "llvm -mcpu=cortex-a72 -mtriple=aarch64-linux-gnu")
 
 
 def test_bounds_that_are_constants_are_an_instruction_each() -> None:
