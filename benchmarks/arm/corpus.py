@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.arm.machine import CORTEX_A72, MAX, NEOVERSE_N1, ArmMachine, make_machine
+from benchmarks.arm.machine import CORTEX_A72, CORTEX_A76, MAX, NEOVERSE_N1, ArmMachine, make_machine
 from benchmarks.corpus.listing import Network, read_corpus
 from benchmarks.corpus.run import CACHE, last_lines
 from benchmarks.corpus.way import Status, constant_array, import_params, status_of
@@ -46,6 +46,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "arm_corpus.md"
 TRIPLE = "-mtriple=aarch64-linux-gnu -num-cores=1"
 MACHINES = {
     "cortex-a72": (CORTEX_A72, f"llvm -mcpu=cortex-a72 -mattr=-aes {TRIPLE}"),
+    "cortex-a76": (CORTEX_A76, f"llvm -mcpu=cortex-a76 {TRIPLE}"),
     "neoverse-n1": (NEOVERSE_N1, f"llvm -mcpu=neoverse-n1 {TRIPLE}"),
     "i8mm": (MAX, f"llvm -mcpu=generic -mattr=+bf16,+dotprod,+fullfp16,+i8mm {TRIPLE}"),
 }
@@ -214,7 +215,7 @@ def apart(actual: np.ndarray, expected: np.ndarray) -> float:
 
 def _chosen(networks: Sequence[str], machines: Sequence[str]) -> list[tuple[str, str]]:
     pairs = [(name, "cortex-a72") for name in (*FLOATS, *QUANTISED)]
-    pairs += [(name, kind) for kind in ("neoverse-n1", "i8mm") for name in QUANTISED]
+    pairs += [(name, kind) for kind in ("cortex-a76", "neoverse-n1", "i8mm") for name in QUANTISED]
     return [(name, kind) for name, kind in pairs if kind in machines and (not networks or name in networks)]
 
 

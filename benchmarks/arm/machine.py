@@ -2,7 +2,8 @@
 
 `make_machine` makes it once, in half a minute and 600 MB of the user's cache: QEMU, Debian's Python for arm64, and what
 ``tunefarm[device]`` installs there, in the versions of the lock file. Nothing is installed on this system, and no kernel module is
-needed. What a board computes is right or wrong there; how long it takes says nothing.
+needed. What a board computes is right or wrong there; how long it takes says nothing. QEMU's programs for 32-bit Arm and RISC-V come along:
+of these there is no TVM, but single kernels run.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import platformdirs
 from benchmarks.search.machine import ROOT
 
 _QEMU, _QEMU_PACKAGE = "qemu-aarch64-static", "qemu-user-static"
+_OTHER_QEMUS = ("qemu-arm-static", "qemu-riscv64-static")
 _PYTHON = "python3.11"
 _PACKAGES = (_PYTHON, "libstdc++6")
 _TIMEOUT_SEC = 600.0
@@ -53,6 +55,8 @@ class ArmCpu:
 
 CORTEX_A72 = ArmCpu(name="cortex-a72", part="0xd08", features=_FEATURES_OF_A_PI)
 """A Raspberry Pi 4: neither dot products nor AES."""
+CORTEX_A76 = ArmCpu(name="cortex-a76", part="0xd0b", features=_FEATURES_OF_N1)
+"""An RK3588's large cores, a Raspberry Pi 5: as a Neoverse N1."""
 NEOVERSE_N1 = ArmCpu(name="neoverse-n1", part="0xd0c", features=_FEATURES_OF_N1)
 """A Graviton2: dot products and arithmetic of 16-bit floats."""
 MAX = ArmCpu(
@@ -140,6 +144,15 @@ def make_machine(cpu: ArmCpu) -> ArmMachine:
     return ArmMachine(_made(), cpu)
 
 
+def make_emulator(machine: str) -> Path:
+    """Return QEMU's program for statically linked programs of a machine: ``"aarch64"``, ``"arm"`` or ``"riscv64"``.
+
+    Raises:
+        CannotBeMade: If it cannot be had here.
+    """
+    return _made() / f"qemu-{machine}-static"
+
+
 def _made() -> Path:
     versions = hashlib.sha256((ROOT / "uv.lock").read_bytes() + Path(__file__).read_bytes()).hexdigest()
     base = platformdirs.user_cache_path("tunefarm-tests", appauthor=False)
@@ -177,13 +190,15 @@ def _make(folder: Path) -> None:
             raise CannotBeMade(f"there is no {tool}")
     packages = folder / "packages"
     packages.mkdir(parents=True)
-    if (qemu := shutil.which(_QEMU)) is None:
+    programs = [shutil.which(name) for name in (_QEMU, *_OTHER_QEMUS)]
+    if None in programs:
         _call("apt-get", "-qq", "download", _QEMU_PACKAGE, cwd=packages)
         (archive,) = packages.glob("*.deb")
         _call("dpkg-deb", "-x", archive, folder / "qemu")
         archive.unlink()
-        qemu = str(folder / "qemu" / "usr" / "bin" / _QEMU)
-    shutil.copy2(qemu, folder / _QEMU)
+        programs = [str(folder / "qemu" / "usr" / "bin" / name) for name in (_QEMU, *_OTHER_QEMUS)]
+    for program in filter(None, programs):
+        shutil.copy2(program, folder)
     shutil.rmtree(folder / "qemu", ignore_errors=True)
     _install_debian(folder, packages)
     _install_wheels(folder)

@@ -3,8 +3,8 @@
     python -m benchmarks.arm.tiles > benchmarks/results/arm.md
 
 A kernel's hottest loop is the innermost one with the most fused multiply-adds. Its cycles per ``fmla``, by LLVM's model of the core, are
-divided by those of the best loop body of all register tiles: rows times vectors of sums that fit beside their factors, each
-row's factor loaded a row ahead. Caches are not modelled. ``llvm-mca`` (Debian: ``llvm-19``; LLVM 14 models a Neoverse N1 as a
+divided by those of the best loop body of all register tiles that the kernel can have: rows times vectors of sums that fit beside their
+factors, each row's factor loaded a row ahead, and no more rows than the kernel has. Caches are not modelled. ``llvm-mca`` (Debian: ``llvm-19``; LLVM 14 models a Neoverse N1 as a
 Cortex-A57) is found on the PATH, or named by
 ``--mca``.
 """
@@ -61,15 +61,21 @@ _REGISTERS = 32
 def models() -> Iterator[tuple[str, onnx.ModelProto]]:
     """Yield the twelve networks of one kernel each."""
     rng = np.random.default_rng(0)
-    for name, (channels, size, results, kernel, stride) in CONVOLUTIONS.items():
-        weight = rng.standard_normal((results, channels, kernel, kernel)).astype(np.float32)
-        node = helper.make_node(
-            "Conv", ["x", "w"], ["y"], pads=[kernel // 2] * 4, strides=[stride] * 2, kernel_shape=[kernel] * 2
-        )
-        yield name, _model(node, [1, channels, size, size], weight)
+    for name, sizes in CONVOLUTIONS.items():
+        yield name, convolution(*sizes)
     for name, (rows, depth, columns) in PRODUCTS.items():
         weight = rng.standard_normal((depth, columns)).astype(np.float32)
         yield name, _model(helper.make_node("MatMul", ["x", "w"], ["y"]), [rows, depth], weight)
+
+
+def convolution(
+    channels: int, size: int, results: int, kernel: int, stride: int, groups: int = 1
+) -> onnx.ModelProto:
+    """Return a network of a convolution."""
+    weight = np.random.default_rng(0).standard_normal((results, channels // groups, kernel, kernel))
+    sizes = {"pads": [kernel // 2] * 4, "strides": [stride] * 2, "kernel_shape": [kernel] * 2}
+    node = helper.make_node("Conv", ["x", "w"], ["y"], group=groups, **sizes)
+    return _model(node, [1, channels, size, size], weight.astype(np.float32))
 
 
 def _model(node: onnx.NodeProto, shape: Sequence[int], weight: np.ndarray) -> onnx.ModelProto:
@@ -117,11 +123,19 @@ def tile_body(rows: int, vectors: int) -> list[str]:
     return [*body, f"\tadd\tx0, x0, #{16 * vectors}", "\tadd\tx1, x1, #4", "\tsubs\tx2, x2, #1"]
 
 
-def tiles() -> Iterator[tuple[int, int]]:
-    """Yield the rows and vectors of all tiles that fit into the registers."""
+def tiles(most_rows: int = _REGISTERS) -> Iterator[tuple[int, int]]:
+    """Yield the rows and vectors of all tiles that fit into the registers, of no more than so many rows."""
     for vectors in range(1, _REGISTERS):
-        for rows in range(1, (_REGISTERS - 2 - vectors) // vectors + 1):
+        for rows in range(1, min(most_rows, (_REGISTERS - 2 - vectors) // vectors) + 1):
             yield rows, vectors
+
+
+def rows_of(name: str) -> int:
+    """Return the rows of a kernel: results that share weights."""
+    if name in PRODUCTS:
+        return PRODUCTS[name][0]
+    _, size, _, _, stride = CONVOLUTIONS[name]
+    return (size // stride) ** 2
 
 
 def cycles_per_fmla(body: Sequence[str], core: str, mca: str) -> float:
@@ -157,9 +171,14 @@ def kernel_loop(model: onnx.ModelProto, target: Target) -> list[str]:
 
 
 @cache
-def best_tile(core: str, mca: str) -> tuple[float, int, int]:
+def best_tile(core: str, mca: str, most_rows: int = _REGISTERS) -> tuple[float, int, int]:
     """Return the least cycles per ``fmla`` of all tiles on a core, and that tile's rows and vectors."""
-    return min((cycles_per_fmla(tile_body(*tile), core, mca), *tile) for tile in tiles())
+    return min((cycles_per_fmla(tile_body(*tile), core, mca), *tile) for tile in tiles(most_rows))
+
+
+def bound(name: str, core: str, mca: str) -> float:
+    """Return the least cycles per ``fmla`` of all tiles that a kernel can have on a core."""
+    return best_tile(core, mca, min(rows_of(name), _REGISTERS))[0]
 
 
 def main() -> None:
@@ -177,18 +196,19 @@ def main() -> None:
         for name, model in networks:
             table[name].append(cycles_per_fmla(kernel_loop(model, target), core, options.mca))
     print("| Kernel | " + " | ".join(options.cores) + " |\n|---|" + "---:|" * len(options.cores))
-    best = [best_tile(core, options.mca) for core in options.cores]
+    ratios: list[list[float]] = [[] for _ in options.cores]
     for name, row in table.items():
-        cells = [f"{cycles:.2f} ({cycles / bound[0]:.2f})" for cycles, bound in zip(row, best, strict=True)]
+        bounds = [bound(name, core, options.mca) for core in options.cores]
+        cells = [f"{cycles:.2f} ({cycles / least:.2f})" for cycles, least in zip(row, bounds, strict=True)]
         print(f"| {name} | " + " | ".join(cells) + " |")
-    bounds = [f"{cycles:.2f}: {rows} x {vectors}" for cycles, rows, vectors in best]
-    print("| *Best tile: rows x vectors* | " + " | ".join(bounds) + " |")
-    ratios = [[row[number] / bound[0] for row in table.values()] for number, bound in enumerate(best)]
-    print(
-        "| *Geometric mean, median of the ratios* | "
-        + " | ".join(f"{geometric_mean(r):.2f}, {median(r):.2f}" for r in ratios)
-        + " |"
-    )
+        for number, (cycles, least) in enumerate(zip(row, bounds, strict=True)):
+            ratios[number].append(cycles / least)
+    for title, rows in (("Best tile", _REGISTERS), ("Best tile of one row", 1)):
+        best = [best_tile(core, options.mca, rows) for core in options.cores]
+        cells = [f"{cycles:.2f}: {rows} x {vectors}" for cycles, rows, vectors in best]
+        print(f"| *{title}: rows x vectors* | " + " | ".join(cells) + " |")
+    means = [f"{geometric_mean(core):.2f}, {median(core):.2f}" for core in ratios]
+    print("| *Geometric mean, median of the ratios* | " + " | ".join(means) + " |")
 
 
 if __name__ == "__main__":

@@ -176,6 +176,33 @@ def test_an_arm_device_is_tuned_for(
 
 
 @pytest.mark.exhaustive
+def test_x86_and_arm_are_tuned_for_together(client: Client, tmp_path: Path) -> None:
+    """One sweep: an artifact of each, and one report."""
+    machine = emulated_machine(MAX)
+    with joined(client, machine, tmp_path):
+        (here,) = {
+            device.device_key for device in client.devices.list() if "mtriple" not in device.raw["target"]
+        }
+        model = client.models.upload(network(tmp_path / "net.onnx"))
+        client.models.wait(model.id, timeout_sec=PATIENCE_SEC)
+        pools = [here, machine.cpu.name]
+        sweep = client.sweeps.create([model.id], device_keys=pools, trials=16, other_shapes=False)
+        sweep = client.sweeps.wait(sweep.id, timeout_sec=PATIENCE_SEC)
+        assert {cell.device_key: (cell.state, cell.trials) for cell in sweep.cells} == dict.fromkeys(
+            pools, ("succeeded", 8)
+        )
+        machines = {}
+        for cell in sweep.cells:
+            assert cell.job_id is not None
+            report = client.jobs.report(cell.job_id)
+            assert report["checks"]["ok"], "compared with ONNX Runtime on the device"
+            machines[cell.device_key] = report["artifact"]["machine"]
+        assert machines == {here: "x86_64", machine.cpu.name: "aarch64"}
+        text = json.dumps(client.sweeps.report(sweep.id), default=str)
+        assert all(pool in text for pool in pools)
+
+
+@pytest.mark.exhaustive
 def test_a_job_goes_on_when_the_agent_was_killed_and_started_again(client: Client, tmp_path: Path) -> None:
     machine = emulated_machine(CORTEX_A72)
     model = network(tmp_path / "net.onnx")

@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 from benchmarks.arm.tiles import (
+    CORES,
+    bound,
+    convolution,
     count_fmla,
     cycles_per_fmla,
     hottest_loop,
     kernel_loop,
     models,
+    rows_of,
     tile_body,
     tiles,
 )
@@ -23,6 +27,8 @@ from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.default_schedules.stage import Machine
 
 MCA = shutil.which("llvm-mca-19") or shutil.which("llvm-mca")
+MCA_19 = shutil.which("llvm-mca-19")
+AIM = 1.25
 
 
 def test_the_hottest_loop_is_the_innermost_with_the_most_multiply_adds() -> None:
@@ -52,6 +58,39 @@ def test_all_tiles_fit_into_the_registers() -> None:
         assert max(used) < 32
 
 
+def test_a_tile_has_no_more_rows_than_the_kernel() -> None:
+    assert {name: rows_of(name) for name in ("1 x 1024 x 1000", "7x7, 3 of 224x224", "3x3, 512 of 7x7")} == {
+        "1 x 1024 x 1000": 1,
+        "7x7, 3 of 224x224": 112 * 112,
+        "3x3, 512 of 7x7": 49,
+    }
+    assert {rows for rows, _ in tiles(1)} == {1}
+    assert max(rows for rows, _ in tiles()) > 14
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(MCA_19 is None, reason="there is no llvm-mca-19, whose models the aim is about")
+@pytest.mark.parametrize("core", CORES)
+def test_default_schedules_are_near_the_best_tile(core: str) -> None:
+    """All twelve kernels, as benchmarks/results/arm.md says."""
+    assert MCA_19 is not None
+    target = parse_target(f"llvm -mcpu={core} -mtriple=aarch64-linux-gnu")
+    ratios = {
+        name: cycles_per_fmla(kernel_loop(model, target), core, MCA_19) / bound(name, core, MCA_19)
+        for name, model in models()
+    }
+    assert {name: ratio for name, ratio in ratios.items() if ratio > AIM} == {}
+
+
+def test_a_core_whose_paired_loads_are_slow_has_none() -> None:
+    """LLVM paired all loads of weights on a Cortex-A55; by its own model a pair takes six cycles, and two loads two."""
+    body = kernel_loop(
+        dict(models())["1 x 1024 x 1000"], parse_target("llvm -mcpu=cortex-a55 -mtriple=aarch64-linux-gnu")
+    )
+    assert count_fmla(body) >= 8
+    assert not any(line.startswith("\tldp\tq") for line in body)
+
+
 @pytest.mark.matrix(every=6)
 @pytest.mark.parametrize("name", [name for name, _ in models()])
 def test_a_kernel_moves_no_sums_between_registers(name: str) -> None:
@@ -62,6 +101,16 @@ def test_a_kernel_moves_no_sums_between_registers(name: str) -> None:
     assert count_fmla(body) >= 8
     moves = [line for line in body if re.match(r"\tmov\tv|\t(ldr|str|ldp|stp)\tq.*\[sp", line)]
     assert moves == []
+
+
+@pytest.mark.parametrize(("channels", "size", "kernel"), [(96, 112, 3), (576, 14, 3), (96, 28, 5)])
+@pytest.mark.parametrize("core", ["cortex-a72", "neoverse-n1"])
+def test_taps_with_strides_fit_into_registers(core: str, channels: int, size: int, kernel: int) -> None:
+    """With tiles as without strides a 5 x 5 convolution had 107 accesses of the stack for 350 multiply-adds."""
+    model = convolution(channels, size, channels, kernel, 2, groups=channels)
+    body = kernel_loop(model, parse_target(f"llvm -mcpu={core} -mtriple=aarch64-linux-gnu"))
+    assert count_fmla(body) >= 2 * kernel**2
+    assert sum("[sp" in line for line in body) <= count_fmla(body) / 20
 
 
 @pytest.mark.skipif(MCA is None, reason="there is no llvm-mca")

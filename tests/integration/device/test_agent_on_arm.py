@@ -15,6 +15,7 @@ from device_processes import AgentProcess, compile_kernels
 from emulated_arm import ARM_COMPILER, CORTEX_A72, ArmMachine, emulated_machine
 from gateway_client import LeaseHolder
 from gateway_process import GatewayProcess
+from repository import ROOT
 from waiting import wait_gone, wait_until
 
 from tunefarm_tuning.core.errors import DeviceLostError
@@ -127,6 +128,14 @@ def test_a_board_without_tvms_compiler_knows_what_it_is_and_serves(
     assert f"This machine is {target}" in said
     assert "26" in said.split(" MB removed")[0], "240 MB of the compiler, and sources"
     assert not list((tmp_path / "board" / "site-packages" / "tvm").rglob("*compiler.so"))
+    site = (tmp_path / "board" / "site-packages").resolve()
+    installed = [Path(folder, name) for folder, _, names in os.walk(site, followlinks=True) for name in names]
+    installed += [
+        path for source in ("tuning", "services", "workers") for path in (ROOT / source).rglob("*.py")
+    ]
+    assert sum(path.stat().st_size for path in installed) < 200e6, (
+        "with byte code, if this Python can make it"
+    )
     agent = start_agent("--target", "host", python=str(board.python), env=board.environment)
     agent.wait_online()
     registered = api.registrations[-1]["target"]

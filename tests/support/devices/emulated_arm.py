@@ -14,6 +14,7 @@ from benchmarks.arm.machine import (
     ArmCpu,
     ArmMachine,
     CannotBeMade,
+    make_emulator,
     make_machine,
 )
 
@@ -25,6 +26,7 @@ __all__ = [
     "ArmCpu",
     "ArmMachine",
     "emulated_machine",
+    "emulator",
     "run_folders",
 ]
 
@@ -38,6 +40,14 @@ def emulated_machine(cpu: ArmCpu) -> ArmMachine:
         return make_machine(cpu)
     except CannotBeMade as error:
         pytest.skip(f"no emulated Arm machine: {error}")
+
+
+def emulator(machine: str) -> Path:
+    """Return QEMU's program for statically linked programs of a machine; skip the test if it cannot be had here."""
+    try:
+        return make_emulator(machine)
+    except CannotBeMade as error:
+        pytest.skip(f"no emulator for {machine}: {error}")
 
 
 def run_folders(

@@ -57,4 +57,4 @@ def test_its_networks_are_in_the_corpus() -> None:
     names = {network.name for network in read_corpus()}
     assert {*FLOATS, *QUANTISED} <= names
     assert len({*FLOATS, *QUANTISED}) >= 20
-    assert set(MACHINES) == {"cortex-a72", "neoverse-n1", "i8mm"}
+    assert set(MACHINES) == {"cortex-a72", "cortex-a76", "neoverse-n1", "i8mm"}

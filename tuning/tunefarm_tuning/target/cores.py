@@ -101,3 +101,13 @@ def core_of(target: Target) -> Core:
     if not is_arm64(target):
         return ANY_X86
     return _BY_NAME.get(str(target.get("mcpu")), ANY_ARM)
+
+
+_SLOW_PAIRS = frozenset(["cortex-a55", "cortex-r82", "cortex-r82ae"])
+"""Cores whose load of two vectors of 128 bits LLVM models with six cycles, and those of one with a cycle each (LLVM 19)."""
+
+
+def tuning_attributes(target: Target) -> tuple[str, ...]:
+    """Return LLVM's attributes that make other code for a core, and need nothing of it: no part of the target that records are for."""
+    is_slow = target.kind == "llvm" and is_arm64(target) and target.get("mcpu") in _SLOW_PAIRS
+    return ("+slow-paired-128",) if is_slow else ()

@@ -13,6 +13,7 @@ from tunefarm_tuning.target.cores import (
     TWO_PIPES,
     Core,
     core_of,
+    tuning_attributes,
 )
 from tunefarm_tuning.target.parse import parse_target
 
@@ -46,3 +47,13 @@ def test_a_core_is_known_by_its_name(target: str, core: Core) -> None:
 def test_each_core_that_llvm_knows_is_placed_or_left_out_on_purpose() -> None:
     """A version of LLVM with more of them fails here."""
     assert set(parse._table()["cpus"]["aarch64"]) - set(cores._BY_NAME) == set(UNPLACED.split())
+
+
+def test_attributes_that_make_other_code_are_for_cores_of_arm() -> None:
+    assert tuning_attributes(parse_target(f"llvm -mcpu=cortex-a55 {ARM}")) == ("+slow-paired-128",)
+    for target in (
+        f"llvm -mcpu=cortex-a72 {ARM}",
+        "llvm -mcpu=znver4 -mtriple=x86_64-linux-gnu",
+        "cuda/sm_90",
+    ):
+        assert tuning_attributes(parse_target(target)) == ()

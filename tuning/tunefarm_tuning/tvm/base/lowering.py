@@ -12,6 +12,7 @@ from tvm.s_tir import pipeline as s_tir_pipeline
 from tunefarm_tuning.tvm.base.bfloat16_instructions import link_code, round_by_instruction
 from tunefarm_tuning.tvm.base.launches import LAUNCHED
 from tunefarm_tuning.tvm.base.narrow_buffers import with_narrow_buffers
+from tunefarm_tuning.tvm.base.other_cpus import for_other_cpus
 from tunefarm_tuning.tvm.base.remainder_loops import without_remainder_loops
 from tunefarm_tuning.tvm.base.stack_buffers import with_buffers_on_stack
 from tunefarm_tuning.tvm.base.vector_loads import shuffle_loads
@@ -27,11 +28,11 @@ def register() -> None:
 
 
 def _pipeline() -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
-    """Return TVM's pipeline with our steps in front of its last one for host code."""
+    """Return TVM's pipeline with our steps around its last one for host code."""
     lower, finalize_host, finalize_device = s_tir_pipeline.default_s_tir_pipeline()
 
     def finalize() -> Any:
-        return tvm.transform.Sequential([_PASS, finalize_host()])
+        return tvm.transform.Sequential([_PASS, finalize_host(), _CPU])
 
     return tvm.transform.Sequential([_NARROW, lower, _MARK]), finalize, finalize_device
 
@@ -69,6 +70,15 @@ def _on_all(module: tvm.IRModule, _: Any) -> tvm.IRModule:
     return result
 
 
+def _on_lowered(module: tvm.IRModule, _: Any) -> tvm.IRModule:
+    result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
+    for name, func in module.functions.items():
+        if isinstance(func, tirx.PrimFunc):
+            result.update_func(name, for_other_cpus(func))
+    return result
+
+
 _NARROW = tvm.transform.module_pass(_with_narrow_buffers, opt_level=0, name="NarrowBuffers")
 _MARK = tvm.transform.module_pass(_with_marks, opt_level=0, name="MarkLaunches")
 _PASS = tvm.transform.module_pass(_on_all, opt_level=0, name="FinishKernels")
+_CPU = tvm.transform.module_pass(_on_lowered, opt_level=0, name="ForOtherCpus")

@@ -7,6 +7,7 @@ import os
 import tvm
 import tvm_ffi
 
+from tunefarm_tuning.target.cores import tuning_attributes
 from tunefarm_tuning.target.dot_products import is_arm64
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base import lowering, vector_math
@@ -25,7 +26,11 @@ def pipeline_name(target: Target) -> str:
 
 def tvm_target(target: Target) -> tvm.target.Target:
     """Return TVM's object for a target; the object for a GPU has a host."""
-    machine = tvm.target.Target(target.to_json())
+    attributes = target.to_json()
+    if tuning := tuning_attributes(target):
+        given = attributes.get("mattr", [])
+        attributes["mattr"] = [*(given.split(",") if isinstance(given, str) else given), *tuning]
+    machine = tvm.target.Target(attributes)
     if pipeline_name(target) == "cpu" or target.get("host") is not None:
         return machine
     return machine.with_host(tvm.target.Target("llvm"))

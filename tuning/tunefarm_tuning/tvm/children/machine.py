@@ -18,7 +18,7 @@ from tvm.target import Target, codegen
 from tunefarm_tuning.artifact.cuda_runtime import why_no_gpu
 from tunefarm_tuning.artifact.machine_check import KNOWN_CPU_FEATURES
 from tunefarm_tuning.process import Handlers
-from tunefarm_tuning.target.host import cpu_flags, num_cores
+from tunefarm_tuning.target.host import core_in_use, cpu_flags, num_cores
 
 _CHECKED_FEATURES = ("avx", "fma", "f16c", "amx", "bmi", "gfni", "vaes", "vpclmulqdq")
 """Prefixes of vector features: a kernel crashes with SIGILL if LLVM assumes one that the machine lacks."""
@@ -35,7 +35,8 @@ _TRIPLES = {
 
 def host_target(_params: dict[str, Any]) -> dict[str, Any]:
     """Return this machine's CPU, its physical cores, and the features that are switched off."""
-    return described(platform.machine(), str(codegen.llvm_get_system_cpu()), num_cores(), cpu_flags())
+    cpu = core_in_use() or str(codegen.llvm_get_system_cpu())
+    return described(platform.machine(), cpu, num_cores(), cpu_flags())
 
 
 def described(machine: str, cpu: str, cores: int, flags: Set[str]) -> dict[str, Any]:

@@ -114,14 +114,39 @@ def loads_in_order(block: Any) -> bool:
     Its other indices may be anything else, as those of a gather or of a resizing are.
     """
     variable = block.iter_vars[-1].var
+    return _in_order(block, _bounds_of(block), variable, variable)
+
+
+def loads_vectors(block: Any, lanes: int) -> bool:
+    """Return whether `loads_in_order` holds of each run of so many elements, as of attention's heads, of which one's row follows the other's.
+
+    The lanes divide the extent of the last variable.
+    """
+    last, analyzer = block.iter_vars[-1], _bounds_of(block)
+    dtype = str(last.var.expr_ty().dtype)
+    run, lane = tirx.Var("run", dtype), tirx.Var("lane", dtype)
+    analyzer.bind(run, tvm.ir.Range(0, tirx.floordiv(last.dom.extent, lanes)))
+    analyzer.bind(lane, tvm.ir.Range(0, tirx.const(lanes, dtype)))
+    return _in_order(block, analyzer, lane, run * lanes + lane)
+
+
+def _bounds_of(block: Any) -> Analyzer:
     analyzer = Analyzer()
     for each in block.iter_vars:
         analyzer.bind(each.var, tvm.ir.Range(0, each.dom.extent))
+    return analyzer
+
+
+def _in_order(block: Any, analyzer: Any, variable: Any, value: Any) -> bool:
+    """Return whether each load of a block, whose last variable has a value, reads the next element, or the same, where `variable` is one more."""
+    last = block.iter_vars[-1].var
     for load in nodes_of(block.body, tvm.ir.TensorLoad):
         stride = 0
         scale: int | None = 1
         for given, extent in zip(reversed(load.indices), reversed(load.source.shape), strict=True):
-            index = analyzer.simplify(given) if uses(given, [variable]) else given
+            index = given
+            if uses(given, [last]):
+                index = analyzer.simplify(given if value is last else substitute(given, [(last, value)]))
             if uses(index, [variable]):
                 step = _stride(index, variable)
                 if step is None or scale is None:

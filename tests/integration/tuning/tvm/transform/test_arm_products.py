@@ -182,6 +182,7 @@ def test_taps_of_bytes_share_loads_and_shuffles(name: str, tmp_path: Path) -> No
         counts = {code: len(re.findall(rf"\t{code}\t", blocks)) for code in ("sdot", "zip[12]")}
         assert counts["sdot"] % 12 == 0
         assert 0 < counts["zip[12]"] <= 2 * counts["sdot"]
+        assert not re.search(r"\t(?:ldr|str|ldp|stp)\tq.*\[sp", blocks), "four columns at once were spilled"
 
 
 @pytest.mark.matrix(every=3)

@@ -47,7 +47,7 @@ _MOST_SUMS = {16: 28, 4: 20}
 """Registers for sums of bfloat16's products, by the instruction's lanes: of AVX-512, of Arm. The others have factors."""
 _REGISTERS = {16: 32, 8: 16, 4: 32}
 """By the instruction's lanes: of AVX-512, of AVX, of Arm."""
-_MOST_TAP_SUMS = {4: 16, 8: 14, 16: 14}
+_MOST_TAP_SUMS = {4: 8, 8: 14, 16: 14}
 """Registers for sums of a depthwise convolution, by the instruction's lanes."""
 _TAP_LANES, _TAP_BYTES = 8, 16
 """An instruction of fewer sums shares loads and shuffles of a vector of so many bytes with others."""

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tunefarm_tuning.tvm.default_schedules.access import loads_in_order, nominal_size
+from tunefarm_tuning.tvm.default_schedules.access import loads_in_order, loads_vectors, nominal_size
 from tunefarm_tuning.tvm.default_schedules.cpu.joined_vectors import join_in_pairs
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import TAIL_HINT, partition_points
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, stage_of
@@ -70,6 +70,13 @@ def schedule_elementwise(sch: Any, block: Any, machine: Machine) -> bool:
     points = partition_points(sch, block) if stage.selects else {}
     in_order = all(read.strides[last] in (0, 1) for read in stage.reads) or loads_in_order(sch.get(block))
     if last in points and in_order and _partition(sch, loops, stage, points[last], lanes):
+        return True
+    if (
+        not in_order
+        and not points
+        and machine.core.registers
+        and _vectorize_runs(sch, block, stage, machine.vector_bytes)
+    ):
         return True
     if not in_order and not points and (_repeat(sch, loops, stage, lanes) or _interleave(sch, loops, stage)):
         return True
@@ -185,6 +192,23 @@ def _partition_rows(
     if axis:
         _parallel(sch, loops[:axis], stage, axis)
     sch.loop_partition(sch.fuse(*loops[axis:]), [*pieces[:-1], None])
+    return True
+
+
+def _vectorize_runs(sch: Any, block: Any, stage: Stage, lanes: int) -> bool:
+    """Vectorise the last loop if each vector of it reads what lies in a row, as one head's part of a row does; return whether it does.
+
+    LLVM goes through all heads at once, and has no registers for that: on Arm it kept half of a row on the stack.
+    """
+    loops = list(sch.get_loops(block))
+    extent = stage.extents[-1]
+    while lanes > 1 and extent % lanes:
+        lanes //= 2
+    if lanes < _LEAST_REPEATED or extent == lanes or not loads_vectors(sch.get(block), lanes):
+        return False
+    outer, inner = sch.split(loops[-1], [None, lanes])
+    sch.vectorize(inner)
+    _parallel(sch, [*loops[:-1], outer], stage, max(len(loops) - 1, 1))
     return True
 
 

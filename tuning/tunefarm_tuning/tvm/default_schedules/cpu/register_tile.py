@@ -23,6 +23,8 @@ _EXPOSED = 0.02
 _MOST_TAPS = 25
 _REGISTERS_FOR_TAPS = 28  # of 32: `Machine.registers` of most Arm cores leaves four to LLVM
 _TAP_RESULTS = 16  # registers for results and factors; the other 16 hold what the taps read
+_STRIDED_TAP_RESULTS = 12
+"""The same on Arm if neighbouring results share few of these: with 16, a part of them was on the stack."""
 _LEAST_LANES = 4
 _MAX_OVERLAP = 1 / 5
 """Share of a row that tiles may compute twice where the last tile would else be computed by elements."""
@@ -112,6 +114,16 @@ def shares_taps(stage: Stage, loop: int, machine: Machine) -> bool:
     return along and bool(_row_loops(stage, loop, list(stage.reads)))
 
 
+def _strides_over_taps(stage: Stage, row_loops: Sequence[int]) -> bool:
+    """Return whether no step from a result to its neighbour is a step from a tap to the next, as in a convolution with strides."""
+    for read in stage.reads:
+        taps = {read.strides[axis] for axis in stage.reduction if stage.extents[axis] > 1}
+        steps = {read.strides[axis] for axis in row_loops} - {0}
+        if steps and taps and not steps & taps:
+            return True
+    return False
+
+
 def _row_loops(stage: Stage, loop: int, along: list[Access]) -> tuple[int, ...]:
     """Return up to two loops along which a loaded vector is reused; where sizes are open, those with known distances."""
     reusing = [
@@ -151,7 +163,8 @@ def _tiles(
     if any(loop in read.near for read in stage.reads):
         registers //= 2  # a shuffle keeps its inputs for the next one
     elif shares_taps(stage, loop, machine):
-        registers = _TAP_RESULTS
+        is_strided = machine.core.registers and _strides_over_taps(stage, row_loops)
+        registers = _STRIDED_TAP_RESULTS if is_strided else _TAP_RESULTS
     extent = stage.extents[loop]
     extents = [stage.extents[axis] for axis in row_loops]
     no_tail = loop in stage.shared

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm
+from bare_kernels import build, run_bare
 from tvm import te, tirx, topi
 
 from tunefarm_tuning.target.parse import parse_target
@@ -16,6 +19,7 @@ from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule
 
 HOST = parse_target("host")
 AVX512 = parse_target("llvm -mcpu=skylake-avx512 -num-cores=1")
+ARM = parse_target("llvm -mcpu=cortex-a72 -mtriple=aarch64-linux-gnu")
 
 
 def code_of_repeated(times: int, columns: int) -> tuple[str, str]:
@@ -140,3 +144,44 @@ def test_a_head_of_transposed_maps_is_copied_in_vectors_by_all_threads() -> None
     columns = np.concatenate([x.transpose(0, 3, 1, 2).reshape(1, 20, -1) for x in values[:2]], axis=2)
     expected = np.concatenate([values[2], 1 / (1 + np.exp(-columns))], axis=1)
     np.testing.assert_allclose(result.numpy(), expected, rtol=1e-5)
+
+
+def quantised_heads(heads: int, rows: int, columns: int) -> tirx.PrimFunc:
+    """Return a kernel that quantises the heads of an attention, and puts those of a row side by side."""
+    x = te.placeholder(int64_sizes((1, heads, rows, columns)), name="x")
+    bound = [te.placeholder(int64_sizes((1,)), name=name) for name in ("low", "high")]
+    width = heads * columns
+    y = te.compute(
+        int64_sizes((rows, width)),
+        lambda i, j: (
+            tirx.min(
+                bound[1][0],
+                tirx.max(
+                    bound[0][0],
+                    tirx.nearbyint(x[0, j % width // columns, (j // width + i) % rows, j % columns] * 9),
+                ),
+            )
+            .astype("int8")
+            .astype("float32")
+        ),
+        name="y",
+    )
+    return te.create_prim_func([x, *bound, y], index_dtype_override="int64")
+
+
+def test_heads_that_come_side_by_side_are_read_in_vectors_on_arm(tmp_path: Path) -> None:
+    """LLVM went through four heads at once, and kept what it read of them on the stack: 311 accesses of it."""
+    func = default_schedule(quantised_heads(4, 32, 64), ARM)
+    assert "T.vectorized(T.int64(16))" in func.script()
+    text = str(build(func, ARM).inspect_source("asm"))
+    assert not re.search(r"\t(?:ldr|str|ldp|stp)\tq.*\[sp", text)
+    x = np.random.default_rng(0).normal(scale=8, size=(1, 4, 32, 64)).astype(np.float32)
+    low, high = np.float32([-128]), np.float32([127])
+    *_, result = run_bare(func, "aarch64", [x, low, high, np.zeros((32, 256), np.float32)], tmp_path)
+    expected = np.clip(np.rint(x * np.float32(9)), -128, 127).transpose(0, 2, 1, 3).reshape(32, 256)
+    np.testing.assert_array_equal(result, expected)
+
+
+def test_heads_stay_as_they_were_on_x86_and_where_no_vector_divides_them() -> None:
+    assert "T.vectorized" not in default_schedule(quantised_heads(4, 32, 64), AVX512).script()
+    assert "T.vectorized" not in default_schedule(quantised_heads(4, 32, 6), ARM).script()
