@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.disturbed import Contest, load, networks
+import pytest
+from benchmarks.disturbed import Contest, load, main, networks
 
 
 def test_other_work_is_noticed_and_widens_the_interval(tmp_path: Path) -> None:
@@ -21,3 +23,30 @@ def test_other_work_is_noticed_and_widens_the_interval(tmp_path: Path) -> None:
     assert ratio.low is not None
     assert ratio.high is not None
     assert ratio.low < ratio.value < ratio.high
+
+
+def test_kept_blocks_are_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    watched = {
+        "wall_sec": 0.1,
+        "cores": 2,
+        "others_sec": 0.1,
+        "steal_sec": 0.0,
+        "switches": 9,
+        "stalled_sec": None,
+    }
+    blocks = [
+        {
+            "loop_sec": None,
+            "samples": {
+                "tuned": [1e-3 * (1 + number % 4), 100, watched, 2e-4 * (1 + number % 2)],
+                "onnxruntime": [2e-3 * (1 + number % 3), 100, watched, 3e-4 * (1 + number % 2)],
+            },
+        }
+        for number in range(30)
+    ]
+    kept = tmp_path / "blocks.jsonl"
+    kept.write_text(json.dumps({"network": "dense layers", "blocks": blocks}) + "\n")
+    assert main(["--replay", str(kept)]) == 0
+    row = capsys.readouterr().out.splitlines()[-1].split(" | ")
+    assert row[:4] == ["| dense layers", "0.20 ms", "1.50", "1"]
+    assert (row[6], float(row[7][:-1]) < 1.2 < float(row[5][:-1])) == ("1", True)
