@@ -56,9 +56,10 @@ _NETWORKS = ("tuned", "onnxruntime")
 _TIME_IS_UP = 75
 
 _LOAD = """
-import random, sys, time
+import os, random, sys, time
 work, rest, rng = float(sys.argv[1]), float(sys.argv[2]), random.Random(int(sys.argv[3]))
-while True:
+parent = os.getppid()
+while os.getppid() == parent:
     until = time.monotonic() + rng.expovariate(1 / work)
     while time.monotonic() < until:
         sum(range(1000))

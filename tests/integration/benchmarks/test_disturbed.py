@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
 import pytest
 from benchmarks.disturbed import Contest, load, main, networks
+from waiting import wait_until
 
 
 def test_other_work_is_noticed_and_widens_the_interval(tmp_path: Path) -> None:
@@ -50,3 +54,13 @@ def test_kept_blocks_are_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[
     row = capsys.readouterr().out.splitlines()[-1].split(" | ")
     assert row[:4] == ["| dense layers", "0.20 ms", "1.50", "1"]
     assert (row[6], float(row[7][:-1]) < 1.2 < float(row[5][:-1])) == ("1", True)
+
+
+def test_the_load_ends_with_the_benchmark() -> None:
+    code = "import time\nfrom benchmarks.disturbed import load\nwith load('one core'):\n print('on', flush=True)\n time.sleep(99)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as benchmark:
+        assert benchmark.stdout is not None
+        benchmark.stdout.readline()
+        (generator,) = psutil.Process(benchmark.pid).children()
+        benchmark.kill()
+    wait_until(lambda: not generator.is_running() or generator.status() == psutil.STATUS_ZOMBIE, "its end")
