@@ -61,7 +61,7 @@ work, rest, rng = float(sys.argv[1]), float(sys.argv[2]), random.Random(int(sys.
 parent = os.getppid()
 while os.getppid() == parent:
     until = time.monotonic() + rng.expovariate(1 / work)
-    while time.monotonic() < until:
+    while time.monotonic() < until and os.getppid() == parent:
         sum(range(1000))
     time.sleep(rng.expovariate(1 / rest) if rest else 0)
 """
