@@ -6,7 +6,8 @@ in pieces. When all are there, it prints a Markdown table.
 
     python -m benchmarks.disturbed --output out/disturbed.jsonl --seconds 50
 
-With `--blocks FILE` each block of each run is kept as well, so that another interval can be tried on the same blocks.
+With `--blocks FILE` each block of each run is kept as well; `--replay FILE` prints how the intervals of such blocks are now, beside
+those that the blocks' means tell. What they are to hold is the ratio of the fastest inferences of all runs there.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from tunefarm_tuning.core.latency import Latency, is_quiet
 from tunefarm_tuning.core.ratio import Ratio, speedup
 from tunefarm_tuning.frontend.importing import import_model
 from tunefarm_tuning.measure.device_run import DeviceRun
-from tunefarm_tuning.measure.timing_blocks import Block
+from tunefarm_tuning.measure.machine_watch import Watched
+from tunefarm_tuning.measure.timing_blocks import Block, Sample, latencies_of
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.reference.onnx_runtime import Reference
 from tunefarm_tuning.target.host import num_cores
@@ -50,14 +52,16 @@ LOADS: Mapping[str, tuple[int, float, float]] = {
 """Number of processes, and the mean seconds for which each works and sleeps."""
 BUSY = [name for name in LOADS if name != "none"]
 QUIET_EVERY = 5
+_NETWORKS = ("tuned", "onnxruntime")
 _TIME_IS_UP = 75
 
 _LOAD = """
-import random, sys, time
+import os, random, sys, time
 work, rest, rng = float(sys.argv[1]), float(sys.argv[2]), random.Random(int(sys.argv[3]))
-while True:
+parent = os.getppid()
+while os.getppid() == parent:
     until = time.monotonic() + rng.expovariate(1 / work)
-    while time.monotonic() < until:
+    while time.monotonic() < until and os.getppid() == parent:
         sum(range(1000))
     time.sleep(rng.expovariate(1 / rest) if rest else 0)
 """
@@ -185,7 +189,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--network", choices=list(networks()), action="append")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no run after so long")
     parser.add_argument("--blocks", type=Path, help="a file of JSON lines for the blocks of each run")
+    parser.add_argument(
+        "--replay", type=Path, help="print the intervals of blocks that were kept, and time nothing"
+    )
     options = parser.parse_args(arguments)
+    if options.replay is not None:
+        print(render_replay(json_lines.load(options.replay)))
+        return 0
     until = time.monotonic() + options.seconds
     names = options.network or list(networks())
     for name in names:
@@ -255,6 +265,57 @@ def render(lines: Sequence[Mapping[str, Any]]) -> str:
             f"| {sum(ratio.is_tight for ratio in busy)} | {widest.low or 0.0:.2f} to {widest.high or inf:.2f} | {_range(busy)} |"
         )
     return "\n".join(rows)
+
+
+def render_replay(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of kept blocks: the intervals by means alone, and those that count the fastest inferences."""
+    rows = [
+        "| network | an inference | ratio of the fastest | runs | hold it by means | median width | hold it now | median width | widest |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name in dict.fromkeys(line["network"] for line in lines):
+        runs = [line["blocks"] for line in lines if line["network"] == name]
+        tuned, runtime = (_fastest_sec(runs, each) for each in _NETWORKS)
+        cells = []
+        for by_means in (True, False):
+            ratios = [_replayed(blocks, by_means=by_means) for blocks in runs]
+            widths = [(ratio.high or inf) / (ratio.low or 1e-9) for ratio in ratios]
+            held = sum(holds(ratio, runtime / tuned, runtime / tuned) for ratio in ratios)
+            cells.append(f"{held} | {median(widths):.1f}×")
+        rows.append(
+            f"| {name} | {1e3 * tuned:.2f} ms | {runtime / tuned:.2f} | {len(runs)} | {' | '.join(cells)} | {max(widths):.1f}× |"
+        )
+    return "\n".join(rows)
+
+
+def _fastest_sec(runs: Sequence[Sequence[Mapping[str, Any]]], network: str) -> float:
+    seconds = sorted(
+        block["samples"][network][3]
+        for blocks in runs
+        for block in blocks
+        if network in block["samples"] and block["samples"][network][3] is not None
+    )
+    return float(np.mean(seconds[2:10] or seconds))
+
+
+def _replayed(blocks: Sequence[Mapping[str, Any]], *, by_means: bool) -> Ratio:
+    read = [
+        Block(
+            {
+                name: Sample(
+                    sec,
+                    inferences,
+                    None if watched is None else Watched.from_json(watched),
+                    None if by_means else fast_sec,
+                )
+                for name, (sec, inferences, watched, fast_sec) in block["samples"].items()
+            },
+            block["loop_sec"],
+        )
+        for block in blocks
+    ]
+    latency = latencies_of(read, _NETWORKS, num_cores())
+    return speedup(latency["onnxruntime"], latency["tuned"])
 
 
 def _counting(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

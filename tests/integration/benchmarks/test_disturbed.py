@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.disturbed import Contest, load, networks
+import psutil
+import pytest
+from benchmarks.disturbed import Contest, load, main, networks
+from waiting import wait_until
 
 
 def test_other_work_is_noticed_and_widens_the_interval(tmp_path: Path) -> None:
@@ -21,3 +27,40 @@ def test_other_work_is_noticed_and_widens_the_interval(tmp_path: Path) -> None:
     assert ratio.low is not None
     assert ratio.high is not None
     assert ratio.low < ratio.value < ratio.high
+
+
+def test_kept_blocks_are_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    watched = {
+        "wall_sec": 0.1,
+        "cores": 2,
+        "others_sec": 0.1,
+        "steal_sec": 0.0,
+        "switches": 9,
+        "stalled_sec": None,
+    }
+    blocks = [
+        {
+            "loop_sec": None,
+            "samples": {
+                "tuned": [1e-3 * (1 + number % 4), 100, watched, 2e-4 * (1 + number % 2)],
+                "onnxruntime": [2e-3 * (1 + number % 3), 100, watched, 3e-4 * (1 + number % 2)],
+            },
+        }
+        for number in range(30)
+    ]
+    kept = tmp_path / "blocks.jsonl"
+    kept.write_text(json.dumps({"network": "dense layers", "blocks": blocks}) + "\n")
+    assert main(["--replay", str(kept)]) == 0
+    row = capsys.readouterr().out.splitlines()[-1].split(" | ")
+    assert row[:4] == ["| dense layers", "0.20 ms", "1.50", "1"]
+    assert (row[6], float(row[7][:-1]) < 1.2 < float(row[5][:-1])) == ("1", True)
+
+
+def test_the_load_ends_with_the_benchmark() -> None:
+    code = "import time\nfrom benchmarks.disturbed import load\nwith load('one core'):\n print('on', flush=True)\n time.sleep(99)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as benchmark:
+        assert benchmark.stdout is not None
+        benchmark.stdout.readline()
+        (generator,) = psutil.Process(benchmark.pid).children()
+        benchmark.kill()
+    wait_until(lambda: not generator.is_running() or generator.status() == psutil.STATUS_ZOMBIE, "its end")

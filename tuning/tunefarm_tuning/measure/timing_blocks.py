@@ -21,7 +21,7 @@ _SLICE_SEC = 0.002
 _LEAST_FAST = 5
 """Samples whose fastest inferences may have been slowed by threads that share a core, but by nothing else."""
 _ENOUGH_FAST = 15
-_SHARED = 1.5
+_SHARED = 1.8
 """Of so many samples, a few are as fast as on a quiet device if others take this many times as long.
 
 Beside another process, Linux often leaves two threads on one core for most of a sample, and inferences take twice as long. The next
@@ -29,7 +29,7 @@ sample's threads are placed anew. Where all samples take equally long, threads m
 """
 _LITTLE = 0.3
 """Beside other work that takes less than this share of the time, threads seldom share a core."""
-_ALIKE_FAST = 1.08
+_ALIKE_FAST = 1.12
 """Samples are as fast as the fastest one within this factor."""
 _FAST_ERROR = 1.05
 """The fastest inferences beside other work take as long as on a quiet device within this factor."""
