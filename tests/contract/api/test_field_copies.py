@@ -184,7 +184,7 @@ COPIES = (
         schema=webhook.Webhook,
         result=client.Webhook,
         value=values.Webhook,
-        not_sent="secret",
+        not_sent="owner secret",
     ),
     Copies(
         schema=webhook.WebhookDelivery,
