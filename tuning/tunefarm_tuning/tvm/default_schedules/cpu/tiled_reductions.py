@@ -222,25 +222,20 @@ class _TiledReduction:
 
     def _block_rows(self, order: list[int], spatial: list[Any]) -> None:
         """Let all columns read a block of rows before the next rows, where that pays; changes `order` and `spatial`."""
-        tile = self._tile
-        if (
-            self._panel is None
-            or not self._lies_in_panels
-            or not tile.row_loops
-            or tile.row_loops[0] in self._tails
-        ):
+        axis = next(iter(self._tile.row_loops), None)
+        if self._panel is None or not self._lies_in_panels or axis is None or axis in self._tails:
             return
-        together = tiles_in_a_block(self._stage, tile, self._panel[1], self._machine)
+        together = tiles_in_a_block(self._stage, self._tile, self._panel[1], self._machine)
         if not together:
             return
         self._follow = False  # which tiles would prefetch a panel's weights is not counted by blocks
-        position, column = order.index(tile.row_loops[0]), order.index(tile.vector_loop)
+        position, column = order.index(axis), order.index(self._tile.vector_loop)
         block = spatial[position]
         if together > 1:
             block, spatial[position] = self._sch.split(block, [None, together])
         else:
             del order[position], spatial[position]
-        order.insert(column, tile.row_loops[0])
+        order.insert(column, axis)
         spatial.insert(column, block)
         self._sch.reorder(*spatial)
 
