@@ -38,10 +38,15 @@ def _pipeline() -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
 
 
 def _with_narrow_buffers(module: tvm.IRModule, _: Any) -> tvm.IRModule:
+    return _with_each(module, with_narrow_buffers)
+
+
+def _with_each(module: tvm.IRModule, change: Callable[[tirx.PrimFunc], tirx.PrimFunc]) -> tvm.IRModule:
+    """Return a module with each of its kernels changed."""
     result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
     for name, func in module.functions.items():
         if isinstance(func, tirx.PrimFunc):
-            result.update_func(name, with_narrow_buffers(func))
+            result.update_func(name, change(func))
     return result
 
 
@@ -49,11 +54,7 @@ def _with_marks(module: tvm.IRModule, _: Any) -> tvm.IRModule:
     """Mark the functions that launch kernels on a GPU: it cannot read this machine's stack."""
     if not any(_has(func, LAUNCHED) for func in module.functions.values()):
         return module
-    result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
-    for name, func in module.functions.items():
-        if isinstance(func, tirx.PrimFunc) and not _has(func, LAUNCHED):
-            result.update_func(name, func.with_attr(_LAUNCHES, True))
-    return result
+    return _with_each(module, lambda func: func if _has(func, LAUNCHED) else func.with_attr(_LAUNCHES, True))
 
 
 def _has(func: Any, attribute: str) -> bool:
@@ -61,21 +62,17 @@ def _has(func: Any, attribute: str) -> bool:
 
 
 def _on_all(module: tvm.IRModule, _: Any) -> tvm.IRModule:
-    result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
-    for name, func in module.functions.items():
-        if isinstance(func, tirx.PrimFunc):
-            placed = func if _has(func, _LAUNCHES) else with_buffers_on_stack(func)
-            finished = without_remainder_loops(shuffle_loads(placed.without_attr(_LAUNCHES)))
-            result.update_func(name, link_code(round_by_instruction(approximate_alone(finished))))
-    return result
+    return _with_each(module, _finished)
+
+
+def _finished(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    placed = func if _has(func, _LAUNCHES) else with_buffers_on_stack(func)
+    finished = without_remainder_loops(shuffle_loads(placed.without_attr(_LAUNCHES)))
+    return link_code(round_by_instruction(approximate_alone(finished)))
 
 
 def _on_lowered(module: tvm.IRModule, _: Any) -> tvm.IRModule:
-    result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
-    for name, func in module.functions.items():
-        if isinstance(func, tirx.PrimFunc):
-            result.update_func(name, for_other_cpus(func))
-    return result
+    return _with_each(module, for_other_cpus)
 
 
 _NARROW = tvm.transform.module_pass(_with_narrow_buffers, opt_level=0, name="NarrowBuffers")

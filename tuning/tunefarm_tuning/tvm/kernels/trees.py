@@ -12,7 +12,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812  (as TVM's own documentation has it)
 
-from tunefarm_tuning.tvm.base.tir import CHECKED_INDICES, CPU_ONLY, IS_SCHEDULED
+from tunefarm_tuning.tvm.base.tir import CHECKED_INDICES, CPU_ONLY, IS_SCHEDULED, prefetch
 
 GROUP = 16
 """Trees that are walked together."""
@@ -21,7 +21,6 @@ _ROWS, _BLOCKS = 16, 8
 threads may want."""
 _STEPS = 2
 """Steps of a group, after which it ends if no walk went on in the last one."""
-_KIND = [tirx.const(number, "int32") for number in (0, 3, 1)]  # to read, into the first cache, data
 _CHILD, _FEATURE, _HIGH, _LOW = range(4)
 _OPAQUE = 8  # TVM's pattern of kernels that fuse with nothing
 _SHARED_STEPS = 1 << 15
@@ -44,7 +43,7 @@ class Forest:
         groups: Where each group of trees begins, and the last one ends. Were all of one size, LLVM would unroll the loop over a group's trees
             and gather what they read into vectors, which took twice as long on a Zen 5.
         roots: Root of each tree.
-        num_steps: Of the longest walks of all groups.
+        num_steps: Of the longest walks of all trees together.
     """
 
     nodes: NDArray[Any]
@@ -159,7 +158,7 @@ def _step(
     with T.serial(trees) as tree:
         at = node[tree]
         child = tirx.Cast("int32", nodes[at, _CHILD])
-        T.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(nodes[child, 0]), *_KIND))
+        T.evaluate(prefetch(nodes[child, 0], 3))
         value = x[number, nodes[at, _FEATURE]]
         high, low = (tirx.reinterpret(dtype, nodes[at, bound]) for bound in (_HIGH, _LOW))
         is_within = value <= high

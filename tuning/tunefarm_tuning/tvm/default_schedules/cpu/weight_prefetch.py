@@ -17,6 +17,7 @@ from tunefarm_tuning.tvm.base.tir import (
     REDUCES,
     is_annotated,
     loop_with,
+    prefetch,
     rebuilt,
     substitute,
     uses,
@@ -26,8 +27,7 @@ from tunefarm_tuning.tvm.base.tir import (
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, itemsize
 
 _ANNOTATION = "tunefarm.weight_prefetch"
-_INTRINSIC = "llvm.prefetch"
-_KIND = (0, 2, 1)  # to read, into the second cache, data
+_SECOND_CACHE = 2
 _LINE_BYTES = 64
 _ZERO = tirx.const(0, "int64")
 
@@ -114,13 +114,11 @@ def _prefetches(realize: Any, inside: Sequence[tuple[Any, Any]]) -> list[Any]:
     part = _part(width, max(-(-width // tiles), line // 2))
     share = tirx.min(tile, tirx.const(width // part - 1, "int64"))
     offset = start + (share * steps + step) * part
-    kind = [tirx.const(number, "int32") for number in _KIND]
     outer = [_ZERO] * (len(shape) - 1)
-    addresses = [
-        tirx.address_of(tirx.BufferLoad(weights.source, [*outer, offset + ahead]))
+    return [
+        prefetch(tirx.BufferLoad(weights.source, [*outer, offset + ahead]), _SECOND_CACHE)
         for ahead in range(0, part, line)
     ]
-    return [tirx.call_llvm_intrin("void", _INTRINSIC, address, *kind) for address in addresses]
 
 
 def _part(width: int, least: int) -> int:
