@@ -13,6 +13,7 @@ those that the blocks' means tell. What they are to hold is the ratio of the fas
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -57,8 +58,7 @@ _TIME_IS_UP = 75
 
 _LOAD = """
 import os, random, sys, time
-work, rest, rng = float(sys.argv[1]), float(sys.argv[2]), random.Random(int(sys.argv[3]))
-parent = os.getppid()
+work, rest, rng, parent = float(sys.argv[1]), float(sys.argv[2]), random.Random(int(sys.argv[3])), int(sys.argv[4])
 while os.getppid() == parent:
     until = time.monotonic() + rng.expovariate(1 / work)
     while time.monotonic() < until and os.getppid() == parent:
@@ -72,7 +72,9 @@ def load(name: str, seed: int = 0) -> Iterator[None]:
     """Run one of `LOADS` for the length of the block."""
     count, work_sec, rest_sec = LOADS[name]
     processes = [
-        subprocess.Popen([sys.executable, "-c", _LOAD, str(work_sec), str(rest_sec), str(seed + number)])
+        subprocess.Popen(
+            [sys.executable, "-c", _LOAD, str(work_sec), str(rest_sec), str(seed + number), str(os.getpid())]
+        )
         for number in range(count)
     ]
     try:

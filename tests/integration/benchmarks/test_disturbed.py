@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from benchmarks.disturbed import Contest, load, main, networks
+from benchmarks.disturbed import _LOAD, Contest, load, main, networks
 from waiting import wait_until
 
 
@@ -64,3 +64,14 @@ def test_the_load_ends_with_the_benchmark() -> None:
         (generator,) = psutil.Process(benchmark.pid).children()
         benchmark.kill()
     wait_until(lambda: not generator.is_running() or generator.status() == psutil.STATUS_ZOMBIE, "its end")
+
+
+def test_a_load_whose_benchmark_ended_before_it_began_ends_at_once() -> None:
+    arguments = ["1", "1", "0", str(_ended_process())]
+    subprocess.run([sys.executable, "-c", _LOAD, *arguments], check=True, timeout=60)
+
+
+def _ended_process() -> int:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    return ended.pid

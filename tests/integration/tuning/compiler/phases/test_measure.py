@@ -15,6 +15,7 @@ import pytest
 import tunefarm_tuning
 from tunefarm_tuning import Artifact, History
 from tunefarm_tuning.compiler.session import CompileLimits
+from tunefarm_tuning.measure import timing_blocks
 from tunefarm_tuning.records.coverage import Coverage
 from tunefarm_tuning.testing.records import TunedNet
 
@@ -37,9 +38,12 @@ def test_where_other_work_disturbs_the_timings_the_kernels_own_times_decide(
     tiny_net: TunedNet,
     compiled: tuple[Artifact, Coverage],
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     alone_sec: float,
     kept: bool,
 ) -> None:
+    # As of longer inferences, which no system lets run undisturbed: the fastest of short ones may tell enough.
+    monkeypatch.setattr(timing_blocks, "_SLICE_SEC", 0.0)
     quiet = compiled[0].report["latency"]
     ratio = quiet["tuned"]["median_sec"] / quiet["untuned"]["median_sec"]
     records = [replace(record, samples_sec=(alone_sec,)) for record in tiny_net.records]
