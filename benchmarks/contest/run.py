@@ -6,7 +6,8 @@
     python -m benchmarks.contest.table out/contest.jsonl                                       # results/contest.md, a picture
 
 The runtimes are those that jobs can time artifacts beside, an extra: `uv sync --all-extras`. Each has a process of its own; they are timed in
-turns, in float32, and OpenVINO once more as it comes (bfloat16 where the CPU has it). PyTorch takes part if it is installed with
+turns, in float32, and OpenVINO once more as it comes (bfloat16 where the CPU has it); `--bfloat16` adds an untuned artifact that computes in
+bfloat16, too. PyTorch takes part if it is installed with
 `onnx2torch`, in architectures that were exported from it. A line is written when a network is finished for a number of threads and
 minutes, and what is finished is not run again, unless other work ran beside it. Records are kept, so that ten minutes go on from one.
 """
@@ -40,7 +41,10 @@ from tunefarm_tuning import History, compile, import_model, import_tflite  # noq
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.measure.baselines.runtimes import KINDS, is_installed, why_refused
 from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.precision import Precision
 
+BFLOAT16 = "artifact_bfloat16"
+"""The contender that is the artifact compiled with ``precision=bfloat16``."""
 NOT_INSTALLED = "not installed"
 
 
@@ -161,16 +165,28 @@ def _artifact(
     entrant: Entrant, model: Model, threads: int, minutes: float, folder: Path, options: argparse.Namespace
 ) -> tuple[Path, int]:
     """Return the artifact after some minutes of search, and the number of trials."""
-    target = cores_target(threads)
     if not minutes:
-        path = folder / f"untuned-t{threads}.tunefarm"
-        compile(model, target, output=path, history=History([]), baseline=False, other_shapes=False)
-        return path, 0
+        return _untuned(model, threads, folder, Precision.AS_MODEL), 0
+    target = cores_target(threads)
     files = options.records or options.output.with_suffix(".records")
     network = TunedNetwork(model, target, threads=threads, files=files, name=f"{entrant.name}-t{threads}")
     network.tune(minutes, seed=0)
     network.compile()
     return network.artifact_path, network.tuning.trials
+
+
+def _untuned(model: Model, threads: int, folder: Path, precision: Precision) -> Path:
+    path = folder / f"untuned-{precision.value}-t{threads}.tunefarm"
+    compile(
+        model,
+        cores_target(threads),
+        output=path,
+        history=History([]),
+        baseline=False,
+        other_shapes=False,
+        precision=precision,
+    )
+    return path
 
 
 def _time(
@@ -185,13 +201,18 @@ def _time(
     """Time the artifact and the runtimes that are installed. ONNX Runtime runs a TFLite file as the equivalent ONNX model."""
     files = {"artifact": artifact, "onnxruntime": file}
     left_out: dict[str, str] = {}
+    if options.bfloat16:
+        try:
+            files[BFLOAT16] = _untuned(model, threads, folder, Precision.BFLOAT16)
+        except TunefarmError as error:
+            left_out[BFLOAT16] = error.message
     if threads > 1:
         files["onnxruntime_still"] = file
     is_tflite = file.suffix == ".tflite"
     if is_tflite:
         converted = folder / f"{file.stem}.onnx"
         import_tflite(file, converted)
-        files |= dict.fromkeys(files.keys() - {"artifact"}, converted)
+        files |= dict.fromkeys(files.keys() - {"artifact", BFLOAT16}, converted)
     for kind in KINDS.values():
         if why_refused(kind, is_tflite=is_tflite):
             continue
@@ -233,6 +254,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=5, help="samples of each contender")
     parser.add_argument("--records", type=Path, help="folder of records; beside the output if left out")
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder of wheels and network files")
+    parser.add_argument("--bfloat16", action="store_true", help="also time an untuned artifact of bfloat16")
     parser.add_argument("--offline", action="store_true", help="download nothing")
     parser.add_argument(
         "--torch-python", default=sys.executable, help="interpreter that exports the architectures"

@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.contest.picture import draw
-from benchmarks.contest.run import is_disturbed, key_of
+from benchmarks.contest.run import BFLOAT16, is_disturbed, key_of
 from benchmarks.search import json_lines
 from benchmarks.search.markdown import table
 
@@ -28,6 +28,7 @@ FLOAT32 = ("onnxruntime", "onnxruntime_still", "openvino", "litert", "torch_comp
 """The runtimes that compute in float32 as we do."""
 COLUMNS = {
     "artifact": "tunefarm",
+    BFLOAT16: "tunefarm, bfloat16",
     "onnxruntime": "ONNX Runtime",
     "openvino": "OpenVINO, float32",
     "openvino_default": "OpenVINO as it comes",
@@ -38,7 +39,8 @@ NOTE = (
     "Milliseconds an inference, medians; each runtime in a process of its own, timed in turns on random inputs. `of the best` is tunefarm's "
     "time as a share of the fastest float32 runtime's, the median of the rounds' ratios: below 1 tunefarm is faster. ONNX Runtime is the "
     "faster of its two settings (threads that wait, or that sleep), and runs a TFLite file as the ONNX model that tunefarm reads it as. "
-    "OpenVINO as it comes computes in bfloat16 where the CPU can, which no other does."
+    "OpenVINO as it comes computes in bfloat16 where the CPU can, which of the others only `tunefarm, bfloat16` does: an untuned artifact "
+    "compiled with `precision=bfloat16`, whose time is compared with OpenVINO's as it comes."
 )
 
 
@@ -49,9 +51,9 @@ def best_float32(line: Mapping[str, Any]) -> str:
     )
 
 
-def ratio(line: Mapping[str, Any], rival: str | None = None) -> float:
+def ratio(line: Mapping[str, Any], rival: str | None = None, own: str = "artifact") -> float:
     """Return tunefarm's time as a share of a rival's, the best float32 runtime by default: the median over the rounds."""
-    ours, its = (line["samples_ms"][kind] for kind in ("artifact", rival or best_float32(line)))
+    ours, its = (line["samples_ms"][kind] for kind in (own, rival or best_float32(line)))
     return median(our / other for our, other in zip(ours, its, strict=False))
 
 
@@ -74,6 +76,8 @@ def make_table(lines: Iterable[Mapping[str, Any]]) -> str:
                 "slowest",
                 "ahead",
                 "of OpenVINO as it comes",
+                "bfloat16 of OpenVINO as it comes",
+                "slowest",
             ),
             [_summary(way, group) for way, group in by_way.items()],
         )
@@ -82,7 +86,9 @@ def make_table(lines: Iterable[Mapping[str, Any]]) -> str:
         parts.append(f"## {_searched(minutes)}, {threads} thread{'s' if threads > 1 else ''}")
         ordered = sorted(group, key=ratio, reverse=True)
         present = [kind for kind in COLUMNS if any(kind in line["latency_ms"] for line in group)]
-        head = ("network", *(COLUMNS[kind] for kind in present), "the best", "of the best")
+        head = ["network", *(COLUMNS[kind] for kind in present), "the best", "of the best"]
+        if BFLOAT16 in present:
+            head.append("bfloat16 of OpenVINO as it comes")
         parts.append(table(head, [_row(line, present) for line in ordered]))
     disturbed = [line for line in last if is_disturbed(line)]
     if disturbed:
@@ -110,9 +116,9 @@ def counted(lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def _summary(way: tuple[float, int], lines: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     ratios = [ratio(line) for line in lines]
-    of_default = [
-        ratio(line, "openvino_default") for line in lines if "openvino_default" in line["samples_ms"]
-    ]
+    beside = [line for line in lines if "openvino_default" in line["samples_ms"]]
+    of_default = [ratio(line, "openvino_default") for line in beside]
+    of_bfloat16 = [_ratio_in_bfloat16(line) for line in beside if BFLOAT16 in line["samples_ms"]]
     ahead = sum(value < 1 for value in ratios)
     return (
         _searched(way[0]),
@@ -122,7 +128,13 @@ def _summary(way: tuple[float, int], lines: Sequence[Mapping[str, Any]]) -> tupl
         f"{max(ratios):.2f}",
         f"{ahead} of {len(ratios)}",
         f"{geometric_mean(of_default):.2f}" if of_default else "–",
+        f"{geometric_mean(of_bfloat16):.2f}" if of_bfloat16 else "–",
+        f"{max(of_bfloat16):.2f}" if of_bfloat16 else "–",
     )
+
+
+def _ratio_in_bfloat16(line: Mapping[str, Any]) -> float:
+    return ratio(line, "openvino_default", BFLOAT16)
 
 
 def _row(line: Mapping[str, Any], present: Sequence[str]) -> tuple[str, ...]:
@@ -131,7 +143,11 @@ def _row(line: Mapping[str, Any], present: Sequence[str]) -> tuple[str, ...]:
         latency["onnxruntime"] = min(latency["onnxruntime"], latency["onnxruntime_still"])
     cells = [f"{latency[kind]:.3g}" if kind in latency else "–" for kind in present]
     best = best_float32(line).removesuffix("_still")
-    return (line["network"], *cells, COLUMNS[best].removesuffix(", float32"), f"{ratio(line):.2f}")
+    cells += [COLUMNS[best].removesuffix(", float32"), f"{ratio(line):.2f}"]
+    if BFLOAT16 in present:
+        both = {BFLOAT16, "openvino_default"} <= latency.keys()
+        cells.append(f"{_ratio_in_bfloat16(line):.2f}" if both else "–")
+    return (line["network"], *cells)
 
 
 def geometric_mean(values: Sequence[float]) -> float:

@@ -165,6 +165,7 @@ def timed(run: Callable[[], object], number: int, *, warm: bool) -> float:
 
 KINDS: dict[str, Callable[[Path, Arrays, int], Contender]] = {
     "artifact": ArtifactContender,
+    "artifact_bfloat16": ArtifactContender,
     "untuned": LibraryContender,
     "plain": LibraryContender,
     "onnxruntime": OnnxRuntimeContender,

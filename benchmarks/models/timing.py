@@ -120,7 +120,7 @@ def time_network(
         opened: list[_Turns] = []
         for kind, path in files.items():
             child = stack.enter_context(closing(_child(threads)))
-            given = arrays if kind == "artifact" else arrays | dict(constants or {})
+            given = arrays if kind.startswith("artifact") else arrays | dict(constants or {})
             params = _parameters(kind, path, given, threads, folder)
             try:
                 child.call("open", params, timeout_sec=OPEN_SEC)

@@ -17,12 +17,13 @@ def test_a_network_is_timed_once_and_a_missing_file_is_told(
     for module in (run, table):
         monkeypatch.setattr(module, "is_disturbed", lambda _line: False)  # other tests run beside it
     output = tmp_path / "contest.jsonl"
-    arguments = ["--output", str(output), "--threads", "1", "--rounds", "2", "--offline", "--cache"]
+    arguments = ["--output", str(output), "--threads", "1", "--rounds", "2", "--bfloat16", "--offline", "--cache"]
     arguments += [str(tmp_path), "--networks", "swift-f0"]
     assert main(arguments) == 0
     assert main(arguments) == 0
     (line,) = json_lines.load(output)
     assert {"artifact", "onnxruntime"} <= set(line["latency_ms"])
+    assert ("artifact_bfloat16" in line["latency_ms"]) == (line["left_out"].get("artifact_bfloat16") is None)
     assert (line["threads"], line["minutes"], line["trials"]) == (1, 0.0, 0)
     assert line["relative_difference"] < 1e-3
     assert main([*arguments, "magika"]) == 1, "its wheel is not there"

@@ -42,12 +42,27 @@ def test_the_table_sums_up_and_lists_the_slowest_first() -> None:
     del refused["latency_ms"]
     page = make_table([AHEAD, BEHIND, line("behind", 10.0, artifact=1.0, onnxruntime=2.0), refused])
     mean = f"{math.sqrt(1.5 * 0.5):.2f}"
-    assert f"| untuned | 2 | 2 | {mean} | 1.50 | 1 of 2 | 3.00 |" in page
-    assert "| 10 min of search | 2 | 1 | 0.50 | 0.50 | 1 of 1 | – |" in page
+    assert f"| untuned | 2 | 2 | {mean} | 1.50 | 1 of 2 | 3.00 | – | – |" in page
+    assert "| 10 min of search | 2 | 1 | 0.50 | 0.50 | 1 of 1 | – | – | – |" in page
     assert page.index("\n| behind |") < page.index("\n| ahead |")
     assert "| behind | 6 | 8 | 4 | 2 | – | OpenVINO | 1.50 |" in page
     assert "| ahead | 2 | 8 | – | – | 4 | LiteRT | 0.50 |" in page
     assert "| refused | 2 | 0 | cannot be compiled |" in page
+
+
+def test_bfloat16_is_compared_with_openvino_as_it_comes() -> None:
+    page = make_table(
+        [
+            BEHIND,
+            line("both", artifact=1.0, artifact_bfloat16=0.75, openvino=2.0, openvino_default=1.0, onnxruntime=4.0),
+            line("narrow", artifact=2.0, artifact_bfloat16=3.0, openvino=2.0, openvino_default=1.0, onnxruntime=4.0),
+            line("alone", artifact=1.0, artifact_bfloat16=1.0, onnxruntime=2.0),
+        ]
+    )  # fmt: skip
+    assert f"| {math.sqrt(0.75 * 3.0):.2f} | 3.00 |" in page
+    assert "| both | 2 | 1.5 | 8 | 4 | 2 | OpenVINO | 0.50 | 0.75 |" in page
+    assert "| alone | 2 | 2 | 4 | – | – | ONNX Runtime | 0.50 | – |" in page
+    assert "| behind | 6 | – | 8 | 4 | 2 | OpenVINO | 1.50 | – |" in page
 
 
 def test_a_later_line_of_a_network_counts() -> None:
