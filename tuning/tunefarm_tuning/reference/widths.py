@@ -30,7 +30,7 @@ _WHOLE_MULTIPLE = 16.0
 STEPS_MULTIPLE = 16.0
 """The same where a tie moves an output: errors of ties are large, but they do not differ as those of rounding do."""
 _TAIL_MULTIPLE = 2.0
-"""How many times as far as the largest error of ONNX Runtime's runs with rounded factors few elements may be."""
+"""How many times as far as ONNX Runtime's runs with rounded factors elements may be: the largest error, and each quantile."""
 QUANTILES = (0.5, 0.9, 0.99)
 _LEAST_FOR_QUANTILES = 256
 _LEAST_SLICE = 64
@@ -54,6 +54,8 @@ class Width:
         moved: The largest error of ONNX Runtime's own runs, as a share of the reference's root mean square.
         forgiven: The number of integers that may differ beside those that are allowed to.
         tail: How much further than allowed few elements may be where the compile rounds the factors of products; 0.0 if it does not.
+        narrow_quantiles: The largest that `QUANTILES` of the error may be there, for more elements to be off by `tail`; empty if
+            the output is too small to tell.
     """
 
     allowed: NDArray[np.float32]
@@ -61,6 +63,7 @@ class Width:
     moved: float = 0.0
     forgiven: int = 0
     tail: float = 0.0
+    narrow_quantiles: tuple[float, ...] = ()
 
 
 def reference_of(runs: Sequence[NDArray[Any]], exact: NDArray[Any] | None) -> NDArray[Any]:
@@ -106,10 +109,10 @@ def width_of(
 
 
 def with_tail(reference: NDArray[Any], width: Width, narrow: Sequence[NDArray[Any]]) -> Width:
-    """Return a width by which few elements may be as far as rounded factors move them.
+    """Return a width by which elements may be as far as rounded factors move them.
 
     Rounding adds up at few elements of some networks: in ONNX Runtime, too, scores of a face detector move by 17 % of their root mean
-    square. Which elements these are is chance.
+    square. Which elements these are is chance. In others it adds up everywhere: then the errors may be distributed as there.
 
     Args:
         reference: The expected output.
@@ -120,8 +123,14 @@ def with_tail(reference: NDArray[Any], width: Width, narrow: Sequence[NDArray[An
         return width
     with np.errstate(all="ignore"):
         errors = np.abs(np.subtract(narrow, reference, dtype=np.float64))
-    largest = float(errors[np.isfinite(errors)].max(initial=0.0))
-    return replace(width, tail=_TAIL_MULTIPLE * largest)
+    finite = np.isfinite(errors)
+    quantiles: tuple[float, ...] = ()
+    if np.count_nonzero(finite) >= len(narrow) * _LEAST_FOR_QUANTILES:
+        quantiles = tuple(
+            float(_TAIL_MULTIPLE * quantile) for quantile in np.quantile(errors[finite], QUANTILES)
+        )
+    largest = float(errors[finite].max(initial=0.0))
+    return replace(width, tail=_TAIL_MULTIPLE * largest, narrow_quantiles=quantiles)
 
 
 def width_of_steps(reference: NDArray[Any], runs: Sequence[NDArray[Any]]) -> Width:
@@ -227,7 +236,7 @@ def save_widths(path: Path, widths: Sequence[Width]) -> None:
     arrays: list[NDArray[Any]] = []
     for width in widths:
         numbers = [width.moved, float(width.forgiven), width.tail, *width.quantiles]
-        arrays += [width.allowed, np.array(numbers, np.float64)]
+        arrays += [width.allowed, np.array(numbers, np.float64), np.array(width.narrow_quantiles, np.float64)]
     save_arrays(path, arrays)
 
 
@@ -243,6 +252,7 @@ def load_widths(path: Path | str | None) -> list[Width] | None:
             forgiven=int(numbers[1]),
             tail=float(numbers[2]),
             quantiles=tuple(float(number) for number in numbers[3:]),
+            narrow_quantiles=tuple(float(number) for number in narrow),
         )
-        for allowed, numbers in zip(arrays[::2], arrays[1::2], strict=True)
+        for allowed, numbers, narrow in zip(arrays[::3], arrays[1::3], arrays[2::3], strict=True)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tunefarm_tuning.reference.comparison import STEPS, TIES, Comparison, compare_arrays, width_with_shares
-from tunefarm_tuning.reference.widths import Width, load_widths, reference_of, save_widths, width_of
+from tunefarm_tuning.compiler.model_comparison import LARGEST_WIDTH
+from tunefarm_tuning.reference.comparison import (
+    BFLOAT16,
+    STEPS,
+    TIES,
+    Comparison,
+    compare_arrays,
+    width_with_shares,
+)
+from tunefarm_tuning.reference.widths import (
+    Width,
+    load_widths,
+    reference_of,
+    save_widths,
+    width_of,
+    with_tail,
+)
 
 RNG_SEED = 7
 ROUNDING = 3e-7
@@ -152,11 +168,19 @@ def test_infinities_and_nan_have_to_be_where_all_runs_have_them() -> None:
 
 
 def test_widths_are_read_as_they_were_written(tmp_path: Path) -> None:
-    width = Width(allowed=np.ones((2, 3), np.float32), quantiles=(0.1, 0.2, 0.3), moved=0.5, forgiven=4)
+    width = Width(
+        allowed=np.ones((2, 3), np.float32),
+        quantiles=(0.1, 0.2, 0.3),
+        moved=0.5,
+        forgiven=4,
+        tail=2.5,
+        narrow_quantiles=(0.4, 0.5, 0.6),
+    )
     save_widths(tmp_path / "w.npz", [width, width])
     again = load_widths(tmp_path / "w.npz")
     assert again is not None
     assert (again[1].quantiles, again[1].moved, again[1].forgiven) == ((0.1, 0.2, 0.3), 0.5, 4)
+    assert (again[1].tail, again[1].narrow_quantiles) == (2.5, (0.4, 0.5, 0.6))
     assert np.array_equal(again[1].allowed, width.allowed)
     assert load_widths(None) is None
 
@@ -207,3 +231,25 @@ def test_a_width_with_shares_allows_what_the_rounding_does(measured: bool) -> No
     assert compare_arrays("n", few, counts, width=width_with_shares(counts, None, STEPS)).ok
     many = np.where(counts < 60, counts + 5, counts)
     assert not compare_arrays("n", many, counts, width=width_with_shares(counts, None, STEPS)).ok
+
+
+def test_where_rounded_factors_move_all_of_an_output_its_errors_may_be_distributed_alike() -> None:
+    rng = np.random.default_rng(6)
+    reference = rng.normal(size=(1, 4096)).astype(np.float32)
+
+    def moved(by: float) -> np.ndarray:
+        return (reference + by * rng.normal(size=reference.shape)).astype(np.float32)
+
+    width = with_tail(reference, width_of(reference, [reference]), [moved(0.1), moved(0.1)])
+    alike = compare_arrays("y", moved(0.15), reference, rounding=BFLOAT16, width=width)
+    assert alike.ok
+    assert alike.width > LARGEST_WIDTH, "the comparison says little, and the report that it does"
+    assert not compare_arrays(
+        "y", moved(0.15), reference, rounding=BFLOAT16, width=replace(width, tail=0.0)
+    ).ok
+    assert not compare_arrays("y", moved(0.3), reference, rounding=BFLOAT16, width=width).ok
+    assert not compare_arrays("y", np.roll(reference, 1), reference, rounding=BFLOAT16, width=width).ok
+    far = moved(0.1)
+    far[0, 7] += 5.0
+    assert not compare_arrays("y", far, reference, rounding=BFLOAT16, width=width).ok
+    assert not compare_arrays("y", moved(0.15), reference, width=width).ok, "as in the model"
