@@ -185,7 +185,7 @@ def _compare_floats(
         if few or _is_as_of_narrow(error[compared], width):
             outside &= kind_differs | (error > allowed + width.tail)
             mismatches = int(np.count_nonzero(outside))
-            middle = middle if few else max(middle, width.narrow_quantiles[0])
+            middle = middle if few else max((middle, *width.narrow_quantiles[:1]))
     worst = float(error.max(initial=0.0))
     mean = float(error[compared].mean()) if compared.any() else 0.0
     message = "" if width is None or share_of_rms else _everywhere(error[compared], width, scale)
@@ -219,7 +219,7 @@ def _compare_floats(
 
 def _is_as_of_narrow(error: NDArray[np.float64], width: Width) -> bool:
     """Return whether the errors are distributed as those of ONNX Runtime with rounded factors."""
-    return bool(width.narrow_quantiles) and all(np.quantile(error, QUANTILES) <= width.narrow_quantiles)
+    return not width.narrow_quantiles or all(np.quantile(error, QUANTILES) <= width.narrow_quantiles)
 
 
 def _are_identical(actual: NDArray[Any], expected: NDArray[Any]) -> bool:

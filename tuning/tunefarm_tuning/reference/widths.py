@@ -29,8 +29,10 @@ _WHOLE_MULTIPLE = 16.0
 """The same for the largest error of the whole output, which elements of calm slices may reach."""
 STEPS_MULTIPLE = 16.0
 """The same where a tie moves an output: errors of ties are large, but they do not differ as those of rounding do."""
-_TAIL_MULTIPLE = 2.0
-"""How many times as far as ONNX Runtime's runs with rounded factors elements may be: the largest error, and each quantile."""
+_TAIL_MULTIPLE = 4.0
+"""How many times as far as the largest error of ONNX Runtime's runs with rounded factors elements may be: the largest of few is chance."""
+_NARROW_MULTIPLE = 2.0
+"""The same for quantiles of the error."""
 QUANTILES = (0.5, 0.9, 0.99)
 _LEAST_FOR_QUANTILES = 256
 _LEAST_SLICE = 64
@@ -55,7 +57,7 @@ class Width:
         forgiven: The number of integers that may differ beside those that are allowed to.
         tail: How much further than allowed few elements may be where the compile rounds the factors of products; 0.0 if it does not.
         narrow_quantiles: The largest that `QUANTILES` of the error may be there, for more elements to be off by `tail`; empty if
-            the output is too small to tell.
+            the output is too small to tell: then any may.
     """
 
     allowed: NDArray[np.float32]
@@ -127,7 +129,7 @@ def with_tail(reference: NDArray[Any], width: Width, narrow: Sequence[NDArray[An
     quantiles: tuple[float, ...] = ()
     if np.count_nonzero(finite) >= len(narrow) * _LEAST_FOR_QUANTILES:
         quantiles = tuple(
-            float(_TAIL_MULTIPLE * quantile) for quantile in np.quantile(errors[finite], QUANTILES)
+            float(_NARROW_MULTIPLE * quantile) for quantile in np.quantile(errors[finite], QUANTILES)
         )
     largest = float(errors[finite].max(initial=0.0))
     return replace(width, tail=_TAIL_MULTIPLE * largest, narrow_quantiles=quantiles)
