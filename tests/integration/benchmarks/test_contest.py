@@ -17,7 +17,17 @@ def test_a_network_is_timed_once_and_a_missing_file_is_told(
     for module in (run, table):
         monkeypatch.setattr(module, "is_disturbed", lambda _line: False)  # other tests run beside it
     output = tmp_path / "contest.jsonl"
-    arguments = ["--output", str(output), "--threads", "1", "--rounds", "2", "--bfloat16", "--offline", "--cache"]
+    arguments = [
+        "--output",
+        str(output),
+        "--threads",
+        "1",
+        "--rounds",
+        "2",
+        "--bfloat16",
+        "--offline",
+        "--cache",
+    ]
     arguments += [str(tmp_path), "--networks", "swift-f0"]
     assert main(arguments) == 0
     assert main(arguments) == 0

@@ -17,7 +17,7 @@ from tunefarm_tuning.artifact.loader import load
 from tunefarm_tuning.artifact.machine_check import check_machine_of, cpu_flags
 from tunefarm_tuning.compiler.phases.pack import Artifact
 from tunefarm_tuning.compiler.session import CompileLimits
-from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.workload.model import Model
 
 ANY_SPEED = CompileLimits(kernel_ratio=1e9, model_ratio=1e9, timing_sec=0)
@@ -56,6 +56,44 @@ def test_the_artifact_is_near_onnx_runtime(artifact: Artifact, model: Model) -> 
     (theirs,) = session.run(None, {"x": x})
     error = np.abs(ours - theirs).max() / np.sqrt(np.mean(np.square(theirs)))
     assert 1e-5 < error < 3e-2
+
+
+def differences() -> onnx.ModelProto:
+    """Two dense layers that are nearly equal, and their difference, in which the rounding of factors adds up."""
+    graph = GraphBuilder()
+    x, rng = graph.input("x", [16, 256]), np.random.default_rng(0)
+    weights = rng.standard_normal((256, 256)).astype(np.float32)
+    near = weights + np.float32(0.06) * rng.standard_normal(weights.shape).astype(np.float32)
+    graph.output(
+        graph.node(
+            "Sub",
+            graph.node("MatMul", x, graph.constant(near)),
+            graph.node("MatMul", x, graph.constant(weights)),
+        )
+    )
+    return graph.model()
+
+
+def test_rounding_that_adds_up_everywhere_is_allowed_and_told(tmp_path: Path) -> None:
+    path = tmp_path / "differences.onnx"
+    path.write_bytes(differences().SerializeToString())
+    artifact = tunefarm_tuning.compile(
+        import_model(path), output=tmp_path / "net", precision="bfloat16", baseline=False, limits=ANY_SPEED
+    )
+    accuracy = artifact.report["precision"]["accuracy"]
+    assert accuracy["as_model"]["mean_rel_error"] < 1e-4 < 2e-2 < accuracy["stored"]["mean_rel_error"]
+    (warning,) = [text for text in artifact.report["warnings"] if "adds up" in text]
+    assert f"{accuracy['stored']['mean_rel_error']:.2g}" in warning
+    with pytest.raises(InvalidModelError, match="off by") as caught:
+        tunefarm_tuning.compile(
+            import_model(path),
+            output=tmp_path / "accurate",
+            precision="bfloat16",
+            baseline=False,
+            limits=ANY_SPEED,
+            max_error=1e-2,
+        )
+    assert caught.value.code == "too-inaccurate"
 
 
 def test_the_report_has_both_errors(artifact: Artifact) -> None:

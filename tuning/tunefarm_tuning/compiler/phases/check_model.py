@@ -27,6 +27,8 @@ from tunefarm_tuning.workload.precision import Precision
 
 WRONG_OUTPUT = "wrong-output"
 """The code of the error of a network whose outputs are wrong."""
+_MUCH = 0.02
+"""A mean error, as a share of the root mean square, that a user of fewer bits should know of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,17 +85,17 @@ def check_model(
                     loaded.sets,
                     request.limits,
                 )
-            _check_accuracy(request, checked.comparison)
+            checked = _with_accuracy(request, checked)
     return replace(checked, as_model=as_model, fallback=fallback)
 
 
-def _check_accuracy(request: CompileRequest, comparison: ModelComparison) -> None:
-    """Refuse a network whose format of weights or products costs more accuracy than the user allows.
+def _with_accuracy(request: CompileRequest, checked: CheckedModel) -> CheckedModel:
+    """Return the network, with a warning if its format of weights or products costs much accuracy.
 
     Raises:
-        InvalidModelError: too-inaccurate.
+        InvalidModelError: too-inaccurate, if it costs more than the user allows.
     """
-    error = (comparison.on_samples() or comparison).errors()["mean_rel_error"]
+    error = (checked.comparison.on_samples() or checked.comparison).errors()["mean_rel_error"]
     if request.max_error is not None and error > request.max_error:
         raise InvalidModelError(
             f"with precision {request.precision.value} the outputs are off by {error:.2g} of their root mean square, and "
@@ -102,6 +104,13 @@ def _check_accuracy(request: CompileRequest, comparison: ModelComparison) -> Non
             error=error,
             max_error=request.max_error,
         )
+    if error <= _MUCH:
+        return checked
+    warning = (
+        f"the rounding of precision {request.precision.value} adds up along this network: outputs are off by {error:.2g} of their "
+        "root mean square in the mean. Give samples (--inputs) to see what it does to them, bound it (--max-error), or keep as-model"
+    )
+    return replace(checked, warnings=(*checked.warnings, warning))
 
 
 def check_tuned(
