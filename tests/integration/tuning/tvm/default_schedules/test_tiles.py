@@ -20,7 +20,7 @@ from scheduled_networks import (
 from tunefarm_tuning.target.cores import _BY_NAME, ANY_ARM, FOUR_PIPES, IN_ORDER, TWO_PIPES, Core
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.default_schedules.access import Access
-from tunefarm_tuning.tvm.default_schedules.cpu.dot_product import choose_tile
+from tunefarm_tuning.tvm.default_schedules.cpu.dot_tiles import choose_tile
 from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import choose_register_tile
 from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage
@@ -81,17 +81,26 @@ def test_taps_of_a_depthwise_convolution_share_what_they_read(
 
 
 @pytest.mark.parametrize(
-    ("columns", "rows", "groups", "pitches", "tile"),
+    ("columns", "rows", "groups", "steps", "pitches", "tile"),
     [
-        (14, 14, 16, (256, 16 << 8), (14, 1, 2)),  # rows lie on the same set of the cache
-        (197, 1, 48, (4096, 0), (6, 1, 4)),  # so do all rows of such a matrix: a set has eight ways
-        (7, 7, 32, (512, 9 << 9), (7, 1, 2)),  # four vectors of weights would leave no register
+        (14, 14, 16, 576, (256, 16 << 8), (14, 1, 2)),  # rows lie on the same set of the cache
+        (197, 1, 48, 576, (4096, 0), (6, 1, 4)),  # so do all rows of such a matrix: a set has eight ways
+        (7, 7, 32, 576, (512, 9 << 9), (7, 1, 2)),  # four vectors of weights would leave no register
+        (
+            13,
+            13,
+            63,
+            256,
+            (1024, 13 << 10),
+            (7, 1, 3),
+        ),  # 21 vectors of weights would come from the second cache
+        (13, 13, 63, 8, (32, 13 << 5), (1, 1, 21)),  # few of them fit into the first
     ],
 )
 def test_tiles_of_dot_products_fit_into_sets_and_registers(
-    columns: int, rows: int, groups: int, pitches: tuple[int, int], tile: tuple[int, int, int]
+    columns: int, rows: int, groups: int, steps: int, pitches: tuple[int, int], tile: tuple[int, int, int]
 ) -> None:
-    assert choose_tile(columns, rows, groups, 576, (28, 32), pitches) == tile
+    assert choose_tile(columns, rows, groups, steps, (28, 32), pitches, 48 << 4) == tile
 
 
 @pytest.mark.parametrize("columns", [208, 1152])

@@ -9,7 +9,6 @@ types that LLVM 22 refuses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import ceil, prod
 from typing import Any
 
@@ -20,12 +19,12 @@ from tunefarm_tuning.target.dot_products import ByteProducts
 from tunefarm_tuning.tvm.base.bfloat16_instructions import dot_bfloat16, matrix_bfloat16
 from tunefarm_tuning.tvm.base.tir import rebuilt, walk
 from tunefarm_tuning.tvm.default_schedules.access import nominal_size
+from tunefarm_tuning.tvm.default_schedules.cpu.dot_tiles import choose_tile
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     PARALLEL_POINTS,
     schedule_elementwise,
     vectorize_inner,
 )
-from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import CROWDED, is_on_few_sets
 from tunefarm_tuning.tvm.default_schedules.cpu.tiled_reductions import schedule_tiled_reduction
 from tunefarm_tuning.tvm.default_schedules.cpu.weight_prefetch import prefetch_weights
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, itemsize, stage_of
@@ -52,8 +51,6 @@ _MOST_TAP_SUMS = {4: 8, 8: 14, 16: 14}
 _TAP_LANES, _TAP_BYTES = 8, 16
 """An instruction of fewer sums shares loads and shuffles of a vector of so many bytes with others."""
 _MOST_UNROLLED_TAPS = 256
-_LATENCY_CYCLES = 4.0
-_TILE_CYCLES = 16.0  # cycles to clear and store a tile
 _PARALLEL_SUMS = 4 * PARALLEL_POINTS
 _MAX_PARALLEL = 256
 _ANNOTATION = "tunefarm.dot_product"
@@ -82,7 +79,8 @@ def schedule_dot_product(sch: Any, blocks: list[Any], machine: Machine) -> bool:
         _schedule_taps(sch, block, epilogue, lanes)
         return True
     own = _instruction_of(kind, machine)
-    _schedule(sch, block, epilogue, kind, lanes, _MOST_SUMS[lanes] if own is None else own.most_sums)
+    most_sums = _MOST_SUMS[lanes] if own is None else own.most_sums
+    _schedule(sch, block, epilogue, kind, lanes, most_sums, machine.core.first_cache_bytes)
     return True
 
 
@@ -121,7 +119,13 @@ def _takes_vectors(sch: Any, block: Any, consumer: Any, kind: DotProduct, lanes:
 
 
 def _schedule(
-    sch: Any, block: Any, epilogue: Any | None, kind: DotProduct, lanes: int, most_sums: int
+    sch: Any,
+    block: Any,
+    epilogue: Any | None,
+    kind: DotProduct,
+    lanes: int,
+    most_sums: int,
+    first_cache_bytes: int,
 ) -> None:
     extents = _extents(sch, sch.get_loops(block))
     # Without the channels; the sums of several rows have a dimension more.
@@ -136,6 +140,7 @@ def _schedule(
         prod(reduced) // kind.products,
         (most_sums, _REGISTERS[lanes]),
         pitches,
+        first_cache_bytes // (lanes // kind.rows * kind.products * (2 if kind.sum_dtype == "float32" else 1)),
     )
     if epilogue is None:
         epilogue = sch.cache_write(block, 0, "local")
@@ -240,48 +245,6 @@ def _pitches(sch: Any, block: Any, spatial: int) -> tuple[int, int]:
         if column != 0 or row != 0:  # weights are the same for all of them
             return (column or 0) * itemsize(read.dtype), (row or 0) * itemsize(read.dtype)
     return 0, 0
-
-
-def choose_tile(
-    columns: int, rows: int, groups: int, steps: int, registers: tuple[int, int], pitches: tuple[int, int]
-) -> tuple[int, int, int]:
-    """Return the columns, rows and vectors of channels of the tile that should take the fewest cycles.
-
-    Of tiles that take as many, it is one of few rows: those lie in different pages, and are slower to read.
-
-    Args:
-        columns: Of the result.
-        rows: Of the result.
-        groups: Vectors of channels.
-        steps: The instructions for a vector of sums.
-        registers: Those for sums, and all.
-        pitches: Bytes from one column of the activations to the next, and from one row to the next.
-    """
-
-    def cost(tile: tuple[int, int, int]) -> tuple[float, int]:
-        column, row, vectors = tile
-        results = column * row * vectors
-        step_cycles = max(results / 2, (column * row + vectors) / 2, _LATENCY_CYCLES)
-        count = ceil(columns / column) * ceil(rows / row) * (groups // vectors)
-        cycles = count * (step_cycles * steps + _TILE_CYCLES)
-        reads = (x * pitches[0] + y * pitches[1] for x in range(column) for y in range(row))
-        return cycles * CROWDED if is_on_few_sets(reads) else cycles, row
-
-    return min(_tiles(columns, rows, groups, *registers), key=cost)
-
-
-def _tiles(
-    columns: int, rows: int, groups: int, for_sums: int, registers: int
-) -> Iterator[tuple[int, int, int]]:
-    for vectors in range(1, min(groups, for_sums) + 1):
-        if groups % vectors:
-            continue
-        most = max(
-            vectors, min(for_sums, registers - vectors - 1)
-        )  # beside a vector of weights for each, and activations
-        for column in range(1, min(columns, most // vectors) + 1):
-            for row in range(1, min(rows, most // (vectors * column)) + 1):
-                yield column, row, vectors
 
 
 def _extents(sch: Any, loops: list[Any]) -> list[int]:

@@ -16,7 +16,7 @@ CROWDED = 4.0  # factor on the cycles of a tile whose reads fall on few sets of 
 _CACHE_BYTES_OF_A_ROW = (
     24 << 10
 )  # a product of a single row reads its weights once, and finds none of them near
-_SECOND_CACHE_CYCLES = 2.0  # cycles for a vector from the second cache
+SECOND_CACHE_CYCLES = 2.0  # cycles for a vector from the second cache
 _MEMORY_CYCLES = 2.5  # cycles for a vector from beyond the second cache
 _EXPOSED = 0.02
 """Share of these cycles that is not hidden; a larger share would favour tiles of one vector, which are slow."""
@@ -272,7 +272,7 @@ def _cycles(stage: Stage, tile: RegisterTile, along: list[Access], steps: int, m
             panel_bytes = steps * tile.width * itemsize(read.dtype)
             if panel_bytes > (core.first_cache_bytes if tile.row_loops else _CACHE_BYTES_OF_A_ROW):
                 is_near = panel_bytes <= core.second_cache_bytes
-                far += full * tile.registers * (_SECOND_CACHE_CYCLES if is_near else _MEMORY_CYCLES)
+                far += full * tile.registers * (SECOND_CACHE_CYCLES if is_near else _MEMORY_CYCLES)
     arithmetic = results / core.fma_per_cycle + exposed
     step_cycles = max(arithmetic, loads / core.loads_per_cycle, core.fma_latency_cycles, far) + _EXPOSED * far
     tiles = 1.0
