@@ -182,7 +182,7 @@ def _compare_floats(
     middle = float(np.median(allowed[compared])) if compared.any() else 0.0
     if width is not None and width.tail and share_of_rms and mismatches:
         few = mismatches <= 1 + int(_TAIL_SHARE * want.size)
-        if few or _is_as_of_narrow(error[compared], width):
+        if few or _is_as_of_narrow(error[compared], width, absolute):
             outside &= kind_differs | (error > allowed + width.tail)
             mismatches = int(np.count_nonzero(outside))
             middle = middle if few else max((middle, *width.narrow_quantiles[:1]))
@@ -217,9 +217,10 @@ def _compare_floats(
     )
 
 
-def _is_as_of_narrow(error: NDArray[np.float64], width: Width) -> bool:
-    """Return whether the errors are distributed as those of ONNX Runtime with rounded factors."""
-    return not width.narrow_quantiles or all(np.quantile(error, QUANTILES) <= width.narrow_quantiles)
+def _is_as_of_narrow(error: NDArray[np.float64], width: Width, absolute: float) -> bool:
+    """Return whether the errors are distributed as those of ONNX Runtime with rounded factors, or are below what all may be off by."""
+    most = np.maximum(width.narrow_quantiles, absolute)
+    return not width.narrow_quantiles or all(np.quantile(error, QUANTILES) <= most)
 
 
 def _are_identical(actual: NDArray[Any], expected: NDArray[Any]) -> bool:

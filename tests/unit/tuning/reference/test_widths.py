@@ -253,3 +253,13 @@ def test_where_rounded_factors_move_all_of_an_output_its_errors_may_be_distribut
     far[0, 7] += 5.0
     assert not compare_arrays("y", far, reference, rounding=BFLOAT16, width=width).ok
     assert not compare_arrays("y", moved(0.3), reference, width=width).ok, "as in the model"
+
+
+def test_errors_of_saturated_elements_need_not_be_distributed_alike() -> None:
+    rng = np.random.default_rng(7)
+    reference = np.where(rng.random((1, 4096)) < 0.1, 1.0, 1e-9).astype(np.float32)
+    flipped = np.where(rng.random((1, 4096)) < 0.03, 1 - reference, reference).astype(np.float32)
+    other = np.where(rng.random((1, 4096)) < 0.03, 1 - reference, reference + 1e-9).astype(np.float32)
+    width = with_tail(reference, width_of(reference, [reference]), [flipped])
+    assert compare_arrays("y", other, reference, rounding=BFLOAT16, width=width).ok
+    assert not compare_arrays("y", 1 - reference, reference, rounding=BFLOAT16, width=width).ok
