@@ -86,6 +86,7 @@ BUILT = "built"
 """The status of a network whose kernels were built and not run."""
 _INSTRUCTIONS = ("sdot", "smmla")
 _COMPILE_SEC = 3600.0
+_READY_SEC = 1200.0  # an emulated server beside other work
 _RUN = """
 import sys
 artifact, inputs, outputs = sys.argv[1:]
@@ -147,7 +148,8 @@ def run_network(network: Network, kind: str, cache: Path, *, runs: bool) -> dict
             here = {"target": one_core_target().key, "path": str(folder / "here.tunefarm"), "goal_sec": 0.0}
             child.call("compile_untuned", here, timeout_sec=_COMPILE_SEC)
             machine = make_machine(cpu)
-            with local_rpc(key=kind, server_command=_server(machine, folder)) as rpc:
+            server = _server(machine, folder)
+            with local_rpc(key=kind, server_command=server, ready_timeout_sec=_READY_SEC) as rpc:
                 there = {**here, "target": target, "path": str(folder / "there.tunefarm")}
                 device = rpc.device.to_json()
                 compiled = child.call(
