@@ -1,6 +1,6 @@
 """Run Python on an emulated 64-bit Arm machine, as on a board: so a device can join a farm where nobody has a board.
 
-    python -m benchmarks.arm.board cortex-a72 -m tunefarm device join --url http://127.0.0.1:8000 --device-key a72 --work-dir ~/a72
+    python -m benchmarks.arm.board cortex-a72 -m tunefarm device join --url http://127.0.0.1:8000 --name a72 --device-key a72 --work-dir ~/a72
 
 The machine is made at the first call (`benchmarks.arm.machine`). It has the sources of this checkout, and the environment's variables
 of tunefarm.
