@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,8 @@ BUILT = "built"
 """The status of a network whose kernels were built and not run."""
 _INSTRUCTIONS = ("sdot", "smmla")
 _COMPILE_SEC = 3600.0
+_READY_SEC = 1200.0  # an emulated server beside other work
+_TRIES = 3  # QEMU's user mode now and then hangs where a process has threads
 _RUN = """
 import sys
 artifact, inputs, outputs = sys.argv[1:]
@@ -147,7 +149,8 @@ def run_network(network: Network, kind: str, cache: Path, *, runs: bool) -> dict
             here = {"target": one_core_target().key, "path": str(folder / "here.tunefarm"), "goal_sec": 0.0}
             child.call("compile_untuned", here, timeout_sec=_COMPILE_SEC)
             machine = make_machine(cpu)
-            with local_rpc(key=kind, server_command=_server(machine, folder)) as rpc:
+            server = _server(machine, folder)
+            with local_rpc(key=kind, server_command=server, ready_timeout_sec=_READY_SEC) as rpc:
                 there = {**here, "target": target, "path": str(folder / "there.tunefarm")}
                 device = rpc.device.to_json()
                 compiled = child.call(
@@ -161,6 +164,11 @@ def run_network(network: Network, kind: str, cache: Path, *, runs: bool) -> dict
         except TunefarmError as error:
             line |= {"status": status_of(error).value, "code": error.code, "message": error.message}
             line |= {"detail": error.detail} if isinstance(error, ChildFailed) else {}
+        except subprocess.TimeoutExpired as error:
+            line |= {
+                "status": Status.FAILED.value,
+                "message": f"the artifact's loader did not end within {error.timeout:.0f} s",
+            }
     return line
 
 
@@ -190,7 +198,7 @@ def _against_x86(
     program = folder / "run.py"
     program.write_text(_RUN)
     subprocess.run([sys.executable, program, *_files(folder, "here")], check=True, timeout=_COMPILE_SEC)
-    machine.run(program, *_files(folder, "there"))
+    run_patiently(machine, program, *_files(folder, "there"))
     with np.load(folder / "here.npz") as here, np.load(folder / "there.npz") as there:
         pairs = [(here[name], there[name]) for name in here.files]
     comparisons = [compare_arrays("output", actual, expected) for expected, actual in pairs]
@@ -200,15 +208,30 @@ def _against_x86(
     }
 
 
+def run_patiently(machine: ArmMachine, *arguments: object) -> None:
+    """Run the machine's Python, again if it hangs.
+
+    Raises:
+        subprocess.TimeoutExpired: If it did not end in any of three tries.
+    """
+    for _ in range(_TRIES - 1):
+        with suppress(subprocess.TimeoutExpired):
+            machine.run(*arguments)
+            return
+    machine.run(*arguments)
+
+
 def _files(folder: Path, machine: str) -> list[Path]:
     return [folder / f"{machine}.tunefarm", folder / "inputs.npz", folder / f"{machine}.npz"]
 
 
 def apart(actual: np.ndarray, expected: np.ndarray) -> float:
-    """Return the largest difference as a share of the root mean square of what is expected."""
-    if actual.size == 0:
-        return 0.0
+    """Return the largest difference as a share of the root mean square of what is expected; NaN where both have it is none."""
     wide, wanted = actual.astype(np.float64), expected.astype(np.float64)
+    compared = ~(np.isnan(wide) & np.isnan(wanted))
+    wide, wanted = wide[compared], wanted[compared]
+    if wide.size == 0:
+        return 0.0
     size = float(np.sqrt(np.mean(np.square(wanted))))
     return float(np.abs(wide - wanted).max()) / (size or 1.0)
 

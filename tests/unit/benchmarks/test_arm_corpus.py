@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.arm.corpus import FLOATS, MACHINES, QUANTISED, apart, page
+import pytest
+from benchmarks.arm.corpus import FLOATS, MACHINES, QUANTISED, apart, page, run_patiently
+from benchmarks.arm.machine import CORTEX_A72, ArmMachine
 from benchmarks.corpus.listing import read_corpus
 
 
@@ -51,6 +56,44 @@ def test_outputs_are_apart_by_a_share_of_their_size() -> None:
     assert abs(apart(expected + np.array([0, 0, 0.3, 0], np.float32), expected) - 0.1) < 1e-6
     assert apart(np.ones(2, np.int64), np.zeros(2, np.int64)) == 1.0
     assert apart(np.empty(0), np.empty(0)) == 0.0
+
+
+def test_no_number_on_both_machines_is_no_difference() -> None:
+    expected = np.array([np.nan, 2.0, 2.0], np.float32)
+    assert apart(expected, expected) == 0.0
+    assert abs(apart(np.array([np.nan, 2.0, 3.0], np.float32), expected) - 0.5) < 1e-6
+    assert apart(expected[:1], expected[:1]) == 0.0
+    assert np.isnan(apart(np.array([1.0, 2.0, 2.0], np.float32), expected))
+
+
+@dataclass(frozen=True)
+class HangingMachine(ArmMachine):
+    """A machine whose Python hangs some times before it runs; it writes each try to a file in its folder."""
+
+    hangs: int
+
+    @property
+    def tries(self) -> int:
+        return len(list(self.folder.iterdir()))
+
+    def run(self, *arguments: object, cwd: Path | None = None) -> str:
+        (self.folder / str(self.tries)).touch()
+        if self.tries <= self.hangs:
+            raise subprocess.TimeoutExpired("python", 600.0)
+        return ""
+
+
+def test_a_program_that_hangs_in_the_emulator_is_tried_again(tmp_path: Path) -> None:
+    machine = HangingMachine(tmp_path, CORTEX_A72, hangs=2)
+    run_patiently(machine, "run.py")
+    assert machine.tries == 3
+
+
+def test_a_program_that_hangs_three_times_is_given_up(tmp_path: Path) -> None:
+    machine = HangingMachine(tmp_path, CORTEX_A72, hangs=3)
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_patiently(machine, "run.py")
+    assert machine.tries == 3
 
 
 def test_its_networks_are_in_the_corpus() -> None:

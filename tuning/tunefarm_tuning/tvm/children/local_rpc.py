@@ -2,7 +2,7 @@
 
 Handlers:
 
-- `start`: ``key``, ``server_command`` (null for TVM's own server) -> the tracker's port, once it knows the server.
+- `start`: ``key``, ``server_command`` (null for TVM's own server), ``ready_timeout_sec`` -> the tracker's port, once it knows the server.
 - `signal_server`: ``signal`` (a name, ``"SIGSTOP"``) -> null.
 """
 
@@ -22,7 +22,6 @@ from tvm.rpc.tracker import Tracker
 from tunefarm_tuning.core.errors import TransientError
 from tunefarm_tuning.process import Handlers
 
-_READY_TIMEOUT_SEC = 90.0
 _STOCK = ["-m", "tvm.exec.rpc_server", "--host", "127.0.0.1", "--tracker", "{tracker}", "--key", "{key}"]
 _STOCK_PORTS = ["--port", "19090", "--port-end", "19999"]
 
@@ -44,7 +43,7 @@ def start(params: dict[str, Any]) -> int:
         for word in command
     ]
     _server = subprocess.Popen(filled, stdin=subprocess.PIPE)
-    until = time.monotonic() + _READY_TIMEOUT_SEC
+    until = time.monotonic() + params["ready_timeout_sec"]
     connection = rpc.connect_tracker("127.0.0.1", _tracker.port)
     while connection.summary()["queue_info"].get(params["key"], {}).get("free", 0) < 1:
         if time.monotonic() > until or _server.poll() is not None:
