@@ -1,0 +1,66 @@
+"""Choose the tile of a dot product (`dot_product`): the sums that stay in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import (
+    CROWDED,
+    SECOND_CACHE_CYCLES,
+    is_on_few_sets,
+)
+
+_LATENCY_CYCLES = 4.0
+_TILE_CYCLES = 16.0  # cycles to clear and store a tile
+
+
+def choose_tile(
+    columns: int,
+    rows: int,
+    groups: int,
+    steps: int,
+    registers: tuple[int, int],
+    pitches: tuple[int, int],
+    near: int,
+) -> tuple[int, int, int]:
+    """Return the columns, rows and vectors of channels of the tile that should take the fewest cycles.
+
+    Of tiles that take as many, it is one of few rows: those lie in different pages, and are slower to read.
+
+    Args:
+        columns: Of the result.
+        rows: Of the result.
+        groups: Vectors of channels.
+        steps: The instructions for a vector of sums.
+        registers: Those for sums, and all.
+        pitches: Bytes from one column of the activations to the next, and from one row to the next.
+        near: Vectors of weights that the first cache holds.
+    """
+
+    def cost(tile: tuple[int, int, int]) -> tuple[float, int]:
+        column, row, vectors = tile
+        results = column * row * vectors
+        step_cycles = max(results / 2, (column * row + vectors) / 2, _LATENCY_CYCLES)
+        if vectors * steps > near:
+            step_cycles = max(step_cycles, vectors * SECOND_CACHE_CYCLES)
+        count = ceil(columns / column) * ceil(rows / row) * (groups // vectors)
+        cycles = count * (step_cycles * steps + _TILE_CYCLES)
+        reads = (x * pitches[0] + y * pitches[1] for x in range(column) for y in range(row))
+        return cycles * CROWDED if is_on_few_sets(reads) else cycles, row
+
+    return min(_tiles(columns, rows, groups, *registers), key=cost)
+
+
+def _tiles(
+    columns: int, rows: int, groups: int, for_sums: int, registers: int
+) -> Iterator[tuple[int, int, int]]:
+    for vectors in range(1, min(groups, for_sums) + 1):
+        if groups % vectors:
+            continue
+        most = max(
+            vectors, min(for_sums, registers - vectors - 1)
+        )  # beside a vector of weights for each, and activations
+        for column in range(1, min(columns, most // vectors) + 1):
+            for row in range(1, min(rows, most // (vectors * column)) + 1):
+                yield column, row, vectors
