@@ -69,8 +69,11 @@ def test_few_elements_may_be_as_far_as_rounded_factors_move_them() -> None:
     few[far] = legal[far]
     assert not compare_arrays("y", few, plain[0], rounding=BFLOAT16, width=widths[None]).ok
     assert compare_arrays("y", few, plain[0], rounding=BFLOAT16, width=widths["bfloat16"]).ok
-    assert not compare_arrays("y", legal, plain[0], rounding=BFLOAT16, width=widths["bfloat16"]).ok, (
-        "in many elements, so large an error is none of few"
+    assert not compare_arrays("y", legal, plain[0], rounding=BFLOAT16, width=widths[None]).ok
+    assert compare_arrays("y", legal, plain[0], rounding=BFLOAT16, width=widths["bfloat16"]).ok
+    further = plain[0] + 6 * (legal - plain[0])
+    assert not compare_arrays("y", further, plain[0], rounding=BFLOAT16, width=widths["bfloat16"]).ok, (
+        "in many elements, so large an error is none of rounded factors"
     )
-    few[far] = plain[0][far] + 3 * error.max()
+    few[far] = plain[0][far] + 6 * error.max()
     assert not compare_arrays("y", few, plain[0], rounding=BFLOAT16, width=widths["bfloat16"]).ok
