@@ -20,6 +20,8 @@ optimise two roundings in a row in it."""
 _OPSET_OF_BFLOAT16 = 22
 """The first opset whose convolutions and pools take bfloat16."""
 _IR_VERSION = 10
+_MOST_PARTS = 256
+"""Parts of a joined tensor that are remembered."""
 
 
 class OnnxWriter:
@@ -38,6 +40,8 @@ class OnnxWriter:
         self._nodes: list[onnx.NodeProto] = []
         self._weights: dict[str, NDArray[Any]] = {}
         self._small: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._joined: dict[str, tuple[int, list[tuple[str, int]]]] = {}
+        self._cuts: set[str] = set()
         self._opset = _OPSET
         self.scope = "graph"
 
@@ -84,6 +88,47 @@ class OnnxWriter:
         name = self.unique(f"{self.scope}/{operator}")
         self._nodes.append(helper.make_node(operator, inputs, outputs, name=name, **attributes))
         return outputs
+
+    def concat(self, parts: Sequence[tuple[str, int]], axis: int) -> str:
+        """Add a ``Concat`` of tensors, each with its size along the axis, and return its name."""
+        flat: list[tuple[str, int]] = []
+        inputs: list[str] = []
+        for part, size in parts:
+            inner_axis, inner = self._joined.get(part, (axis, [(part, size)]))
+            inner = inner if inner_axis == axis else [(part, size)]
+            flat += inner
+            inputs += [name for name, _ in inner] if part in self._cuts else [part]
+        name = self.node("Concat", inputs, axis=axis)
+        if len(flat) <= _MOST_PARTS:
+            self._joined[name] = (axis, flat)
+        return name
+
+    def cut(self, name: str, axis: int, start: int, count: int) -> str | None:
+        """Return a part of a tensor that `concat` joined along this axis, from what it was joined of; None if it was not.
+
+        A loop that fills a list writes each element so: it joins what is before it in the list, it, and what is behind. The last
+        list would else be a slice of a slice of a slice.
+        """
+        joined_axis, parts = self._joined.get(name, (axis, []))
+        if not parts or joined_axis != axis:
+            return None
+        taken: list[tuple[str, int]] = []
+        begin = 0
+        for part, size in parts:
+            first, last = max(start, begin), min(start + count, begin + size)
+            if first < last:
+                taken.append((self._slice(part, axis, first - begin, last - begin, size), last - first))
+            begin += size
+        if len(taken) == 1:
+            return taken[0][0]
+        part = self.concat(taken, axis)
+        self._cuts.add(part)
+        return part
+
+    def _slice(self, name: str, axis: int, start: int, end: int, size: int) -> str:
+        if (start, end) == (0, size):
+            return name
+        return self.node("Slice", [name, *(self.ints([value]) for value in (start, end, axis, 1))])
 
     @property
     def num_nodes(self) -> int:

@@ -215,6 +215,45 @@ def slice_() -> Case:
 
 
 @case
+def slices_of_joined_tensors() -> Case:
+    """Along the dimension in which tensors were joined, at their ends and within them; and along another one."""
+    net = Net()
+    a, b, c = net.input((2, 3, 4)), net.input((2, 2, 4)), net.input((2, 4, 4))
+
+    def joined(*parts: int, rows: int) -> int:
+        return net.op(
+            "CONCATENATION", parts, (2, rows, 4), options="ConcatenationOptions", fields={"Axis": 1}
+        )
+
+    def cut(x: int, begin: Sequence[int], shape: Sequence[int]) -> int:
+        return net.op("SLICE", [x, net.ints(*begin), net.ints(*shape)], tuple(shape), options="SliceOptions")
+
+    table = joined(joined(a, b, rows=5), c, rows=9)
+    whole, within = cut(table, (0, 3, 0), (2, 2, 4)), cut(table, (0, 1, 0), (2, 5, 4))
+    aside = cut(table, (0, 0, 1), (2, 9, 2))
+    stepped = net.op(
+        "STRIDED_SLICE",
+        [table, net.ints(0, 0, 0), net.ints(2, 9, 4), net.ints(1, 2, 1)],
+        (2, 5, 4),
+        options="StridedSliceOptions",
+    )
+    return net.case(joined(cut(within, (0, 1, 0), (2, 3, 4)), whole, rows=5), aside, stepped)
+
+
+@case
+def slices_of_joined_images() -> Case:
+    net = Net()
+    inp = (1, 4, 4, 3)
+    x = net.input(inp)
+    y = net.conv(x, inp, (1, 4, 4, 5))
+    joined = net.op("CONCATENATION", [x, y], (1, 4, 4, 8), options="ConcatenationOptions", fields={"Axis": 3})
+    part = net.op(
+        "SLICE", [joined, net.ints(0, 0, 0, 1), net.ints(1, 4, 4, 5)], (1, 4, 4, 5), options="SliceOptions"
+    )
+    return net.case(net.conv(part, (1, 4, 4, 5), (1, 4, 4, 2), 1))
+
+
+@case
 def slice_of_an_image() -> Case:
     net = Net()
     inp = (1, 5, 5, 3)

@@ -62,8 +62,8 @@ def _concatenation(op: OperatorContext) -> None:
     fused = op.option("FusedActivationFunction")
     raw = not fused and op.can_stay_raw(indexes, [op.output()])
     first = rank == 4 and op.prefers_first(*indexes)
-    names = [op.values.get(i, first=first, raw=raw) for i in indexes]
-    result = op.node("Concat", *names, axis=TO_FIRST.index(axis) if first else axis)
+    parts = [(op.values.get(i, first=first, raw=raw), op.values.shape(i)[axis]) for i in indexes]
+    result = op.writer.concat(parts, TO_FIRST.index(axis) if first else axis)
     op.finish(op.activated(result), first=first, raw=raw)
 
 

@@ -115,8 +115,13 @@ def _cut(op: OperatorContext, cuts: list[Cut], result: list[int] | None) -> None
         cuts = [cuts[i] for i in TO_FIRST]
     wholes = op.shape(0) if not first else [op.shape(0)[i] for i in TO_FIRST]
     axes = [i for i, c in enumerate(cuts) if c != Cut(0, 1, wholes[i])]
-    if axes:
-        chosen = [cuts[i] for i in axes]
+    chosen = [cuts[i] for i in axes]
+    of_joined = None
+    if len(axes) == 1 and chosen[0].step == 1:
+        of_joined = op.writer.cut(name, axes[0], chosen[0].start, chosen[0].count)
+    if of_joined is not None:
+        name = of_joined
+    elif axes:
         name = op.node(
             "Slice",
             name,
