@@ -217,8 +217,6 @@ def _devices(engine: Engine) -> list[str]:
         "target": {"kind": "llvm", "mcpu": "znver5", "num-cores": 1},
         "info": {},
         "device_model": DEVICE_MODEL,
-        "tracker_host": "127.0.0.1",
-        "tracker_port": 9190,
         "state": DeviceState.ONLINE,
         "ready": True,
     }

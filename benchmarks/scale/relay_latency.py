@@ -117,16 +117,12 @@ def be_device(folder: Path, port: int) -> None:
     authority = Authority.read(folder / "keys")
     context = key.context(authority.certify_device(key.request, _DEVICE), authority.certificate)
     command = server_command(
-        host="",
-        port=0,
         rpc_key="key",
-        tracker=None,
-        advertise=None,
         work_dir=folder / "sessions",
         max_session_sec=900.0,
         memory_bytes=None,
     )
-    server = RpcProcess(command, server_environment({}, num_threads=1), has_door=True)
+    server = RpcProcess(command, server_environment({}, num_threads=1))
     access = GatewayAccess(address=("127.0.0.1", port), context=context)
     link = GatewayLink(access, lambda: (server.connect(), server.pid), rpc_key="key")
     print(json.dumps({"device": _DEVICE}), flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from ipaddress import ip_network
 from pathlib import Path
@@ -23,11 +24,14 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.process.sandbox import SandboxMode
 
+_GONE = ("TUNEFARM_TRACKER", "TUNEFARM_FURTHER_TRACKERS")
+"""Variables that say how devices were reached before they dialled a gateway."""
+
 
 def _host_port(text: str) -> str:
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError("must be host:port, for example 127.0.0.1:9190")
+        raise ValueError("must be host:port, for example 127.0.0.1:9443")
     return text
 
 
@@ -48,12 +52,6 @@ def _rate(text: str) -> str:
     return text
 
 
-def _host_ports(text: str) -> str:
-    for part in filter(None, text.split(",")):
-        _host_port(part)
-    return text
-
-
 def _networks(text: str) -> str:
     for part in filter(None, text.split(",")):
         ip_network(part.strip())
@@ -68,7 +66,6 @@ class Settings(BaseSettings):
             ``postgresql+psycopg://user:password@host/name``.
         broker_url: URL of Celery's broker, ``redis://[:password@]host:port/0`` (Redis or Valkey).
         store_dir: Folder of uploaded models and finished artifacts, shared by all API and worker processes.
-        tracker: ``host:port`` of the TVM RPC tracker, for devices that name no other.
         key_rate: How many requests each API key may make, ``600/minute`` or ``20/second``; empty for any number.
         device_credential_days: How long a device's credential is valid. Its agent replaces it after half of that by itself; a device that
             was away for longer enrols again.
@@ -84,8 +81,8 @@ class Settings(BaseSettings):
             are not counted. 0: any number.
         trusted_proxies: Addresses or networks of the reverse proxies before the API, ``127.0.0.1,10.0.0.0/24``: the API believes their
             ``X-Forwarded-For`` and ``X-Forwarded-Proto``, and notes in the audit log where requests came from. Empty: it believes nobody.
-        gateway: ``host:port`` of the farm's gateway, as workers reach it: devices dial it, and need no open port and no tracker. Empty: the
-            farm has none, and devices wait at the tracker.
+        gateway: ``host:port`` of the farm's gateway, as workers reach it: devices dial it, and need no open port. Empty: the farm has
+            none, and no device can join it.
         gateway_for_devices: ``host:port`` of the gateway, as devices reach it. Empty: the host of the API's URL that the device was given, and
             the gateway's port.
         gateway_dir: Folder of the keys that API, gateway, workers and devices know each other by. The API makes them at its first start: its
@@ -94,8 +91,6 @@ class Settings(BaseSettings):
             public keys alone, beside it (``FILE.pub``). Empty: results are not signed.
         require_signatures: Whether every artifact of the farm must be signed. API and workers then do not start without `signing_key`, and the API
             hands out no artifact without a statement, whichever worker made it.
-        further_trackers: Other trackers that devices may name, ``host:port,host:port``: workers connect to the tracker of a device.
-            An admin key may register a device with any tracker.
         max_upload_bytes: Largest accepted model, in bytes. Protobuf's own limit is 2 GiB.
         max_samples_bytes: Largest accepted file of samples, and the most that its arrays may have together once they are
             unpacked, in bytes.
@@ -176,7 +171,6 @@ class Settings(BaseSettings):
     database_url: SecretStr
     broker_url: SecretStr
     store_dir: Path
-    tracker: Annotated[str, AfterValidator(_host_port)] = "127.0.0.1:9190"
     key_rate: Annotated[str, AfterValidator(_rate)] = "6000/minute"
     device_credential_days: Annotated[float, Field(gt=0, le=3650)] = 30.0
     session_hours: Annotated[float, Field(gt=0, le=8760)] = 12.0
@@ -186,7 +180,6 @@ class Settings(BaseSettings):
     max_connections: NonNegativeInt = 256
     max_requests: NonNegativeInt = 256
     trusted_proxies: Annotated[str, AfterValidator(_networks)] = ""
-    further_trackers: Annotated[str, AfterValidator(_host_ports)] = ""
     gateway: Annotated[str, AfterValidator(_no_or_host_port)] = ""
     gateway_for_devices: Annotated[str, AfterValidator(_no_or_host_port)] = ""
     gateway_dir: Path | None = None
@@ -277,6 +270,12 @@ def load_settings(**overrides: Any) -> Settings:
     Raises:
         InvalidInputError: If a variable is missing or wrong; the message names every one of them, never a value.
     """
+    if gone := [name for name in _GONE if os.environ.get(name)]:
+        raise InvalidInputError(
+            f"{' and '.join(gone)}: no device waits at a tracker any more. Remove it, and set TUNEFARM_GATEWAY and TUNEFARM_GATEWAY_DIR: "
+            "devices dial the farm's gateway (docs/how-to.md)",
+            code="invalid-settings",
+        )
     try:
         return Settings(**overrides)
     except ValidationError as error:

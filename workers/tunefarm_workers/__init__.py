@@ -1,1 +1,1 @@
-"""The Celery worker, the device agent and the tracker."""
+"""The Celery worker, the device agent and the gateway."""

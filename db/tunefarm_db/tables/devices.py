@@ -22,8 +22,9 @@ class DeviceRow(Base):
     target: Mapped[Json]
     info: Mapped[Json]
     device_model: Mapped[str]
-    tracker_host: Mapped[str]
-    tracker_port: Mapped[int]
+    # Of releases in which devices waited at trackers: written and read no more.
+    tracker_host: Mapped[str] = mapped_column(default="")
+    tracker_port: Mapped[int] = mapped_column(default=0)
     rpc_key: Mapped[str]
     by_gateway: Mapped[bool] = mapped_column(default=False)
     state: Mapped[DeviceState]

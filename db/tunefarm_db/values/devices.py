@@ -44,8 +44,8 @@ class Device:
         device_key: The pool. Devices of a pool are interchangeable.
         target: The target of its hardware (`Target.to_json`).
         device_model: Groups devices whose timings can be compared.
-        rpc_key: The key under which its RPC server waits at the tracker, or is known to the gateway; of this device alone.
-        by_gateway: Whether workers reach it over the farm's gateway, and not by the tracker.
+        rpc_key: Its agent's key, under which the gateway knows it; of this device alone.
+        by_gateway: Whether its agent dials the farm's gateway: else no worker reaches it.
         reason: Why it is in its state; empty while online.
         ready: Whether its agent says that it can be measured on.
         held: Whether a person quarantined it: no calibration releases it.
@@ -62,8 +62,6 @@ class Device:
     target: Json
     info: Json
     device_model: str
-    tracker_host: str
-    tracker_port: int
     rpc_key: str
     state: DeviceState
     reason: str

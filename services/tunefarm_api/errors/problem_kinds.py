@@ -169,7 +169,7 @@ _MEANINGS: dict[int, dict[str, str]] = {
         "unknown-device-key": "There is no such pool. `known` lists the pools.",
         "invalid-certificate-request": "The request for a certificate cannot be used: the detail says why.",
         "no-authority": "The keys of the farm's gateway cannot be read or written: see `TUNEFARM_GATEWAY_DIR`.",
-        "tracker-not-allowed": "A device can name only the farm's trackers.",
+        "tracker-removed": "No device waits at a tracker any more: devices dial the farm's gateway. Update the agent.",
         "unknown-kind": "There is no such kind of event. `kinds` lists them.",
         "unknown-precision": "There is no such precision. The detail lists them.",
         "unknown-scope": "There is no such scope. `scopes` lists them.",

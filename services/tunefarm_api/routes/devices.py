@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
-from tunefarm_api.auth import ADMIN, ForbiddenError, key_of
+from tunefarm_api.auth import ForbiddenError, key_of
 from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.device import (
@@ -36,6 +36,7 @@ from tunefarm_app.runtime.composition import Services
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import Device as StoredDevice
 from tunefarm_db.values import DeviceState
+from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.measure.peak import Peak
 
 router = APIRouter(prefix="/v1/devices", tags=["devices"])
@@ -98,18 +99,21 @@ def renew(request: Request, services: ServicesDep) -> DeviceCredential:
 def add_device(body: DeviceRegister, request: Request, services: ServicesDep) -> Device:
     """Adds a device, or updates the device of this name. Its agent calls this at its start.
 
-    The credential of an enrolled device can register only that device, in its pool. Without the scope admin, the tracker must be the
-    farm's, or one of `TUNEFARM_FURTHER_TRACKERS`.
+    The credential of an enrolled device can register only that device, in its pool. Workers reach it over the farm's gateway alone.
     """
     key = key_of(request)
     if key.device_name not in (None, body.name) or key.device_key not in (None, body.device_key):
         raise ForbiddenError(
             f"this key is the device {key.device_name}'s, in the pool {key.device_key}", scope="device"
         )
-    registration = DeviceRegistration(**body.model_dump())
-    device = register_device(
-        services, registration, any_tracker=ADMIN in key.scopes, guest=GUEST in key.scopes
-    )
+    if body.tracker_host is not None or body.tracker_port is not None:
+        raise InvalidInputError(
+            "no device waits at a tracker any more: update its agent, which then dials the farm's gateway",
+            code="tracker-removed",
+            field="tracker_host",
+        )
+    registration = DeviceRegistration(**body.model_dump(exclude={"tracker_host", "tracker_port"}))
+    device = register_device(services, registration, guest=GUEST in key.scopes)
     return _read_with_lease(services, device)
 
 

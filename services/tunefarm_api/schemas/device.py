@@ -35,16 +35,15 @@ class DeviceRegister(Input):
     target: dict[str, Any] = Field(description="Target of the device, as TVM's target JSON.")
     info: dict[str, Any] = Field(description="Further information for people.")
     device_model: str = Field(description="Hardware model: timings of one model are comparable.")
-    rpc_key: str = Field(description="Key of this device at the tracker, unique.")
+    rpc_key: str = Field(description="Key of this agent, unique.")
     tracker_host: str | None = Field(
         None,
-        description="Host of the tracker that its RPC server is registered with, one of the farm's; null for the tracker that "
-        "the response names.",
+        description="Tracker that an older agent waits at: refused with `tracker-removed`.",
     )
-    tracker_port: int | None = Field(None, strict=True, description="Port of that tracker.")
+    tracker_port: int | None = Field(None, strict=True, description="Port of that tracker: refused as well.")
     by_gateway: bool = Field(
         False,
-        description="Whether the agent can dial the farm's gateway, without a tracker. The response says whether it has to.",
+        description="Whether the agent can dial the farm's gateway. The response says whether there is one.",
     )
     ready: bool = Field(
         True,
@@ -77,7 +76,7 @@ class Heartbeat(Input):
     reason: str = Field("", max_length=2000, description="Why it is not ready.")
     rpc_key: str | None = Field(
         None,
-        description="Key of the device at the tracker. If it differs from the stored key, the response is "
+        description="Key of the agent. If it differs from the stored key, the response is "
         "`device-not-found` (register again, for example after a restore), or `device-taken` while the "
         "stored agent is alive.",
     )
@@ -177,11 +176,7 @@ class Device(Output):
     target: dict[str, Any] = Field(description="Target of the device, as TVM's target JSON.")
     info: dict[str, Any] = Field(description="Further information.")
     device_model: str = Field(description="Hardware model: timings of one model are comparable.")
-    tracker_host: str = Field(description="Tracker that its RPC server is registered with.")
-    tracker_port: int = Field(description="Tracker that its RPC server is registered with.")
-    by_gateway: bool = Field(
-        False, description="Whether workers reach it over the farm's gateway, and not by a tracker."
-    )
+    by_gateway: bool = Field(False, description="Whether workers reach it, over the farm's gateway.")
     state: DeviceState = Field(
         description=f"State: {', '.join(f'`{state}` ({state.meaning})' for state in DeviceState)}."
     )

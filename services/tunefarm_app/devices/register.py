@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -25,8 +24,6 @@ log = structlog.stdlib.get_logger(__name__)
 GUEST = "guest"
 """Scope of the credential of a device that is somebody else's."""
 
-_HOST = re.compile(r"[A-Za-z0-9._:\[\]-]{1,253}")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRegistration:
@@ -38,9 +35,8 @@ class DeviceRegistration:
         target: Its target, as `Target.to_json`.
         info: More about it (CPU, cores, memory, versions), for people.
         device_model: Groups devices whose timings can be compared.
-        tracker_host: With `tracker_port`, the tracker of its RPC server; None for the farm's own.
-        rpc_key: Its key at the tracker, of this device alone.
-        by_gateway: Whether its agent can dial the farm's gateway instead, if there is one.
+        rpc_key: Its agent's key, of this device alone.
+        by_gateway: Whether its agent can dial the farm's gateway.
         ready: Whether it can be measured on already; otherwise a later heartbeat says so.
     """
 
@@ -50,34 +46,27 @@ class DeviceRegistration:
     info: Mapping[str, Any]
     device_model: str
     rpc_key: str
-    tracker_host: str | None = None
-    tracker_port: int | None = None
     by_gateway: bool = False
     ready: bool = True
 
 
-def register_device(
-    services: Services, registration: DeviceRegistration, *, any_tracker: bool = True, guest: bool = False
-) -> Device:
+def register_device(services: Services, registration: DeviceRegistration, *, guest: bool = False) -> Device:
     """Add the device, or update it.
 
     Args:
         services: The process's services.
         registration: What its agent says.
-        any_tracker: Whether the caller may send workers to any tracker, and not only to the farm's.
         guest: Whether the device is somebody else's. Its model is then one of its pool's own, which no device can claim: its
             records are found for this pool alone.
 
     Raises:
-        InvalidInputError: ``invalid-device`` if a field is not usable; ``tracker-not-allowed``; an error of `parse_target`.
+        InvalidInputError: ``invalid-device`` if a field is not usable; an error of `parse_target`.
         ConflictError: ``device-pool-mismatch`` if other devices of the pool have another target or device model.
     """
     by_gateway = registration.by_gateway and bool(services.settings.gateway)
-    tracker_host, tracker_port = _tracker(services, registration)
-    _check(registration, tracker_host, tracker_port)
+    for field in ("name", "device_key", "device_model", "rpc_key"):
+        check_name(field, getattr(registration, field))
     check_info(registration.info)
-    if not any_tracker:
-        _check_tracker(services, tracker_host, tracker_port)
     if guest:
         model = f"{GUEST}:{registration.device_key}:{registration.device_model}"
         registration = replace(registration, device_model=model)
@@ -99,8 +88,6 @@ def register_device(
             target=target.to_json(),
             info=dict(registration.info),
             device_model=registration.device_model,
-            tracker_host=tracker_host,
-            tracker_port=tracker_port,
             rpc_key=registration.rpc_key,
             by_gateway=by_gateway,
             ready=registration.ready,
@@ -133,7 +120,7 @@ def heartbeat(
         device_name: The one device that the caller may speak for; None for any.
         ready: Whether it can be measured on now; if not, it is offline.
         reason: Why it is not ready.
-        rpc_key: Its key at the tracker; None if the agent does not say.
+        rpc_key: Its agent's key; None if the agent does not say.
         info: The changed members of its `info`.
 
     Raises:
@@ -148,6 +135,12 @@ def heartbeat(
         if device_name not in (None, before.name):
             # The caller must not even learn whether other devices exist.
             raise NotFoundError("there is no such device", code="device-not-found", device_id=device_id)
+        if services.settings.gateway and not before.by_gateway:  # it joined when farms had trackers
+            raise NotFoundError(
+                "devices dial the farm's gateway: register again",
+                code="device-not-found",
+                device_id=device_id,
+            )
         if rpc_key not in (None, before.rpc_key):
             _refuse_other_life(before, silent_sec=repos.now() - before.last_seen_at, services=services)
         device = repos.devices.heartbeat(
@@ -189,31 +182,6 @@ def _send(services: Services, step: Step | None) -> None:
         services.dispatcher.send(step.id, step.kind)
 
 
-def _tracker(services: Services, registration: DeviceRegistration) -> tuple[str, int]:
-    if registration.tracker_host is not None and registration.tracker_port is not None:
-        if registration.by_gateway:
-            raise InvalidInputError(
-                "a device waits at a tracker or is connected with the gateway, not both",
-                code="invalid-device",
-                field="by_gateway",
-            )
-        return registration.tracker_host, registration.tracker_port
-    host, _, port = services.settings.tracker.rpartition(":")
-    return host, int(port)
-
-
-def _check_tracker(services: Services, host: str, port: int) -> None:
-    settings = services.settings
-    allowed = {settings.tracker, *filter(None, settings.further_trackers.split(","))}
-    if f"{host}:{port}" not in allowed:
-        raise InvalidInputError(
-            f"{clean(host)}:{port} is no tracker of this farm: workers would connect there. Leave it to the farm "
-            f"({settings.tracker}), or have its administrator add it to TUNEFARM_FURTHER_TRACKERS",
-            code="tracker-not-allowed",
-            field="tracker_host",
-        )
-
-
 def check_name(field: str, value: str) -> None:
     """Refuse a name that breaks `NAME_RULE`.
 
@@ -222,14 +190,3 @@ def check_name(field: str, value: str) -> None:
     """
     if not is_name(value):
         raise InvalidInputError(f"{field} must be {NAME_RULE}", code="invalid-device", field=field)
-
-
-def _check(registration: DeviceRegistration, tracker_host: str, tracker_port: int) -> None:
-    for field in ("name", "device_key", "device_model", "rpc_key"):
-        check_name(field, getattr(registration, field))
-    if not _HOST.fullmatch(tracker_host) or not 0 < tracker_port < 65536:
-        raise InvalidInputError(
-            "tracker_host and tracker_port must be an address that workers can reach",
-            code="invalid-device",
-            field="tracker_host",
-        )

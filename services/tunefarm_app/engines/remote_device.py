@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tunefarm_app.identity.authority import device_identity
 from tunefarm_app.identity.tickets import GatewayWay
 from tunefarm_app.settings import host_and_port
@@ -17,23 +15,15 @@ def remote_device(device: Device, gateway: GatewayWay | None = None) -> RemoteDe
     """Return the address of a registered device; its kernels run on as many threads as its target has cores.
 
     Raises:
-        TransientError: ``no-gateway-here`` if the device is connected with a gateway, and this worker knows none, or ``no-keys-here`` if it
+        TransientError: ``no-gateway-here`` if this worker knows no gateway, or its agent does not dial one; ``no-keys-here`` if it
             cannot read its keys: another worker may.
     """
     cores = device.target.get("num-cores") or device.info.get("cores")
-    remote = RemoteDevice(
-        tracker_host=device.tracker_host,
-        tracker_port=device.tracker_port,
-        key=device.rpc_key,
-        info=DeviceInfo(
-            model=device.device_model, num_cores=cores if isinstance(cores, int) else 1, name=device.name
-        ),
-        kind="cuda" if device.target.get("kind") == "cuda" else "cpu",
-        fence=device.fence,
-        clock_mhz=(device.calibration or {}).get("clock_mhz"),
-    )
     if not device.by_gateway:
-        return remote
+        raise TransientError(
+            f"{device.name} does not dial the farm's gateway: update and restart its agent",
+            code="no-gateway-here",
+        )
     if gateway is None:
         raise TransientError(
             f"{device.name} is connected with the farm's gateway, and this worker knows none: set TUNEFARM_GATEWAY",
@@ -42,11 +32,16 @@ def remote_device(device: Device, gateway: GatewayWay | None = None) -> RemoteDe
     host, port = host_and_port(gateway.address)
     identity = device_identity(device.id, device.rpc_key)
     machine_id = device.info.get("machine_id")
-    return replace(
-        remote,
+    return RemoteDevice(
         tracker_host=host,
         tracker_port=port,
         key=identity,
+        info=DeviceInfo(
+            model=device.device_model, num_cores=cores if isinstance(cores, int) else 1, name=device.name
+        ),
+        kind="cuda" if device.target.get("kind") == "cuda" else "cpu",
+        fence=device.fence,
+        clock_mhz=(device.calibration or {}).get("clock_mhz"),
         authority=gateway.authority(),
         machine_id=machine_id if isinstance(machine_id, str) else None,
         ticket=lambda fence, key: gateway.ticket(device.id, identity, fence, key),

@@ -16,7 +16,7 @@ from tunefarm_tuning.measure.runner.timing import failed
 class SessionRunner(Closing):
     """Implements `Runner`: before each batch it opens a session on the device, as a runner of kernels does, then lets another answer.
 
-    The session takes a ticket of the device's lease, goes through gateway or tracker, and asks a GPU for its state. If it is not opened,
+    The session takes a ticket of the device's lease, goes through the gateway, and asks a GPU for its state. If it is not opened,
     the batch has that infrastructure error.
 
     Args:

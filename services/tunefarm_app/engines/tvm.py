@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from importlib import import_module
@@ -71,10 +71,18 @@ class TvmEngine:
 
     Args:
         settings: The process's settings.
-        gateway: How devices are reached that are connected with the farm's gateway; None if there is none.
+        gateway: How devices are reached, which are connected with the farm's gateway; None if there is none.
+        reach: Returns a device's address.
     """
 
-    def __init__(self, settings: Settings, gateway: GatewayWay | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        gateway: GatewayWay | None = None,
+        *,
+        reach: Callable[[Device, GatewayWay | None], RemoteDevice] = remote_device,
+    ) -> None:
+        self._reach = reach
         self._settings = settings
         self._gateway = gateway
         self._lock = threading.Lock()
@@ -343,7 +351,7 @@ class TvmEngine:
             return self._builder, self._runners[key]
 
     def _remote(self, device: Device) -> RemoteDevice:
-        return remote_device(device, self._gateway)
+        return self._reach(device, self._gateway)
 
     def _rest(self) -> None:
         """End the children later, unless there is work by then."""

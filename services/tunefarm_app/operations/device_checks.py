@@ -1,9 +1,7 @@
-"""Checks of devices, gateway, trackers and versions; `doctor` runs them."""
+"""Checks of devices, gateway and versions; `doctor` runs them."""
 
 from __future__ import annotations
 
-import socket
-import struct
 from collections import Counter
 
 from tunefarm_app.identity.authority import Authority
@@ -19,9 +17,7 @@ from tunefarm_tuning.target.linker import missing_linker
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import versions
 
-_MAGIC = struct.pack("<i", 0x2F271)  # both sides of a tracker's connection begin with it
 _TIMEOUT_SEC = 3.0
-_MOST_TRACKERS = 5
 _MOST_NAMED = 5
 SLOW = 1.25
 SLOW_ON_ALL_CORES = 2.0
@@ -38,45 +34,17 @@ _ADVICE = {
 }
 
 
-def check_tracker(services: Services) -> CheckResult:
-    """Whether the trackers answer. A ready device proves a tracker that only devices can reach."""
-    devices = [device for device in _devices_if_known(services) if not device.by_gateway]
-    if not devices and services.settings.gateway:
-        return ok("tracker", "none is needed: no device waits at one")
-    host, _, port = services.settings.tracker.rpartition(":")
-    trackers = {(device.tracker_host, device.tracker_port) for device in devices} or {(host, int(port))}
-    answers, silent = [], []
-    for tracker in sorted(trackers)[:_MOST_TRACKERS]:
-        name = f"{tracker[0]}:{tracker[1]}"
-        # An agent is ready only while the tracker lists its server.
-        proved = [
-            device
-            for device in devices
-            if (device.tracker_host, device.tracker_port) == tracker
-            and device.ready
-            and device.state is not DeviceState.OFFLINE
-        ]
-        if _greets(tracker):
-            answers.append(f"{name} answers")
-        elif proved:
-            answers.append(f"{name} cannot be reached from here, but {proved[0].name} is registered with it")
-        else:
-            silent.append(name)
-    if silent:
-        return failed(
-            "tracker",
-            f"{', '.join(silent)} does not answer as a TVM tracker",
-            "Start it (`python -m tunefarm_workers.tracker --port 9190`), or correct TUNEFARM_TRACKER: "
-            "workers and devices must reach this address.",
-        )
-    return ok("tracker", "; ".join(answers))
-
-
 def check_gateway(services: Services) -> CheckResult:
     """Whether the gateway answers as this farm's."""
     settings = services.settings
     if not settings.gateway or settings.gateway_dir is None:
-        return ok("gateway", "the farm has none: its devices wait at a tracker")
+        if settings.engine == "replay":
+            return ok("gateway", "none is needed: measurements are replayed")
+        return failed(
+            "gateway",
+            "the farm has none, and no device can join it",
+            "Start one (`python -m tunefarm_workers.gateway --port 9443`), and set TUNEFARM_GATEWAY and TUNEFARM_GATEWAY_DIR.",
+        )
     host, port = host_and_port(settings.gateway)
     try:
         context = client_context(Authority.read(settings.gateway_dir).certificate)
@@ -177,12 +145,3 @@ def _slow(device: Device) -> str:
         ):
             return f"{device.name} is {calibration[took] / calibration[held_against]:.1f} times slower than it was{where}"
     return ""
-
-
-def _greets(tracker: tuple[str, int]) -> bool:
-    try:
-        with socket.create_connection(tracker, _TIMEOUT_SEC) as connection:
-            connection.sendall(_MAGIC)
-            return connection.recv(len(_MAGIC), socket.MSG_WAITALL) == _MAGIC
-    except OSError:
-        return False

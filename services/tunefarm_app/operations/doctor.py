@@ -275,7 +275,6 @@ _CHECKS: Mapping[str, Callable[[Services], CheckResult]] = {
     "store": check_store,
     "broker": check_broker,
     "gateway": device_checks.check_gateway,
-    "tracker": device_checks.check_tracker,
     "devices": device_checks.check_devices,
     "linker": device_checks.check_linkers,
     "steps": check_steps,

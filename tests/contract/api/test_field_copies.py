@@ -146,7 +146,7 @@ COPIES = (
     Copies(
         schema=device.Device,
         result=client.Device,
-        in_raw="by_gateway calibrate_at calibration created_at credential fence held info ready step_id target tracker_host tracker_port",
+        in_raw="by_gateway calibrate_at calibration created_at credential fence held info ready step_id target",
         worked_out="calibration_sec credential_until sandbox temperature_celsius",
         value=values.Device,
         not_sent="rpc_key",

@@ -105,8 +105,6 @@ def device_fields(name: str) -> dict[str, Any]:
         "target": {"kind": "llvm", "num-cores": 2},
         "info": {"cores": 2},
         "device_model": "cpu-model",
-        "tracker_host": "127.0.0.1",
-        "tracker_port": 9190,
         "rpc_key": f"key-{name}",
     }
 

@@ -16,7 +16,6 @@ ENGINE_SIDE = {"onnx", "onnxruntime", "xgboost"}
     [
         ("tunefarm_workers.device.__main__", {*SERVER_SIDE, *ENGINE_SIDE, "tvm", "numpy"}),
         ("tunefarm_workers.device.hardened_server.__main__", {*SERVER_SIDE, *ENGINE_SIDE, "httpx"}),
-        ("tunefarm_workers.tracker", {*SERVER_SIDE, *ENGINE_SIDE, "tvm", "httpx"}),
         ("tunefarm.embedded.__main__", {*SERVER_SIDE, *ENGINE_SIDE, "tvm", "numpy", "httpx"}),
     ],
 )

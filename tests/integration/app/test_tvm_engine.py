@@ -22,6 +22,7 @@ from onnx_models import GraphBuilder
 from waiting import wait_until
 
 from tunefarm_app.engines.tvm import TvmEngine
+from tunefarm_app.identity.tickets import GatewayWay
 from tunefarm_app.jobs.control import cancel_job
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.records.kernel_sources import Progress, source_of
@@ -30,8 +31,10 @@ from tunefarm_app.report.measuring import measure_again, measuring_of
 from tunefarm_app.report.page import report_page
 from tunefarm_app.tuning.task_round import TaskRound
 from tunefarm_db.states.job import JobState
-from tunefarm_db.values import ModelState, StepKind
+from tunefarm_db.values import Device, ModelState, StepKind
 from tunefarm_tuning.artifact.loader import load
+from tunefarm_tuning.measure.device import RemoteDevice
+from tunefarm_tuning.measure.interfaces import DeviceInfo
 from tunefarm_tuning.measure.runner.rpc import RpcRunner
 from tunefarm_tuning.target.host import host_device_model
 from tunefarm_tuning.target.parse import detect_host_target
@@ -45,7 +48,7 @@ def farm(tmp_path: Path) -> Iterator[Any]:
         build_workers=1,
     )
     before = _children()  # of other tests in this run
-    farm = make_farm(settings, TvmEngine(settings))
+    farm = make_farm(settings, TvmEngine(settings, reach=_reach))
     yield farm
     farm.services.close()
     # A killed process disappears after a moment.
@@ -105,9 +108,23 @@ def add_this_machine(farm: Any, rpc: LocalRpc) -> None:
     farm.add_device(
         target=detect_host_target().to_json(),
         device_model=host_device_model(),
-        tracker_host=rpc.device.tracker_host,
-        tracker_port=rpc.device.tracker_port,
+        info={"port": rpc.device.tracker_port},
         rpc_key=rpc.device.key,
+    )
+
+
+def _reach(device: Device, _gateway: GatewayWay | None) -> RemoteDevice:
+    """Return the address of `local_rpc`, which is behind no gateway."""
+    cores = device.target.get("num-cores")
+    return RemoteDevice(
+        tracker_host="127.0.0.1",
+        tracker_port=device.info["port"],
+        key=device.rpc_key,
+        info=DeviceInfo(
+            model=device.device_model, num_cores=cores if isinstance(cores, int) else 1, name=device.name
+        ),
+        fence=device.fence,
+        clock_mhz=(device.calibration or {}).get("clock_mhz"),
     )
 
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,14 @@ from uuid import uuid4
 import psutil
 import pytest
 from device_processes import AgentProcess, Child, ServerProcess, TrackerProcess, compile_kernels
+from gateway_client import LeaseHolder
 from gateway_process import GatewayProcess
 from rpc_client import Client, steady
 
 from tunefarm_app.identity.authority import device_identity, ensure_authority
 from tunefarm_tuning.process import ChildProcess
+
+Hold = Callable[[str, int], LeaseHolder]
 
 
 @pytest.fixture
@@ -108,8 +112,7 @@ class FarmApi:
         certified: The devices that got one, in order.
     """
 
-    def __init__(self, tracker_port: int, gateway: GatewayProcess | None = None) -> None:
-        self.tracker_port = tracker_port
+    def __init__(self, gateway: GatewayProcess) -> None:
         self.gateway = gateway
         self.certificate_days = 1.0
         self.certified: list[str] = []
@@ -145,13 +148,7 @@ class FarmApi:
             self.registrations.append(body)
             known = self.devices.get(body["name"])
             device_id = known["id"] if known else f"dev_{next(self._count)}"
-            self.devices[body["name"]] = {
-                **body,
-                "id": device_id,
-                "tracker_host": "127.0.0.1",
-                "tracker_port": self.tracker_port,
-                "by_gateway": body["by_gateway"] and self.gateway is not None,
-            }
+            self.devices[body["name"]] = {**body, "id": device_id}
             return 200, self.devices[body["name"]]
         device_id = path.split("/")[3]
         if device_id not in [device["id"] for device in self.devices.values()]:
@@ -162,7 +159,6 @@ class FarmApi:
         return 200, {}
 
     def _certify(self, device_id: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        assert self.gateway is not None
         authority = ensure_authority(self.gateway.folder)
         identity = device_identity(device_id, body["rpc_key"])
         certificate = authority.certify_device(
@@ -178,16 +174,21 @@ class FarmApi:
 
 
 @pytest.fixture
-def api(tracker: TrackerProcess) -> Iterator[FarmApi]:
-    farm = FarmApi(tracker.port)
-    yield farm
-    farm.close()
-
-
-@pytest.fixture
 def gateway(start: Callable[..., Any], tmp_path: Path) -> GatewayProcess:
     process: GatewayProcess = start(GatewayProcess, tmp_path / "keys")
     return process
+
+
+@pytest.fixture
+def by_gateway(gateway: GatewayProcess) -> dict[str, Any]:
+    """Settings of a farm whose devices dial this gateway."""
+    return {"gateway": f"127.0.0.1:{gateway.port}", "gateway_dir": gateway.folder}
+
+
+@pytest.fixture
+def api(gateway: GatewayProcess) -> Iterator[FarmApi]:
+    with closing(FarmApi(gateway)) as farm:
+        yield farm
 
 
 @pytest.fixture
@@ -207,3 +208,21 @@ def join(start: Callable[..., Any], tmp_path: Path) -> Callable[..., AgentProces
 def agent(start_agent: Callable[..., Any]) -> AgentProcess:
     process: AgentProcess = start_agent()
     return process
+
+
+@pytest.fixture
+def holding(gateway: GatewayProcess, kernels: Path) -> Iterator[Hold]:
+    """Return who holds a device, by what the gateway calls it, under a lease of that number."""
+    with ExitStack() as stack:
+        yield lambda device, fence: stack.enter_context(closing(LeaseHolder(gateway, device, fence, kernels)))
+
+
+@pytest.fixture
+def hold(api: FarmApi, agent: AgentProcess, holding: Hold) -> Callable[[int], LeaseHolder]:
+    """Return who holds the agent's device under a lease of that number."""
+
+    def make(fence: int) -> LeaseHolder:
+        agent.wait_online()
+        return holding(api.certified[-1], fence)
+
+    return make

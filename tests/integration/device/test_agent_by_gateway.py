@@ -1,12 +1,12 @@
-"""A device that dials the farm's gateway stays on the farm, whatever process dies or freezes: the twins of what holds with a tracker."""
+"""A device that dials the farm's gateway stays on the farm, whatever process dies or freezes: by its sessions."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +23,6 @@ from tunefarm_tuning.core.errors import DeviceLostError
 from .conftest import FarmApi
 
 Hold = Callable[[int], LeaseHolder]
-
-
-@pytest.fixture
-def api(gateway: GatewayProcess) -> Iterator[FarmApi]:
-    with closing(FarmApi(9, gateway)) as farm:  # no tracker is there
-        yield farm
-
-
-@pytest.fixture
-def hold(gateway: GatewayProcess, api: FarmApi, agent: AgentProcess, kernels: Path) -> Iterator[Hold]:
-    """Return who holds the device under a lease of that number."""
-    with ExitStack() as stack:
-
-        def make(fence: int) -> LeaseHolder:
-            agent.wait_online()
-            return stack.enter_context(closing(LeaseHolder(gateway, api.certified[-1], fence, kernels)))
-
-        yield make
 
 
 def test_a_device_is_measured_through_without_a_port(api: FarmApi, agent: AgentProcess, hold: Hold) -> None:

@@ -36,12 +36,6 @@ def kernels(machine: ArmMachine, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.fixture
-def api(gateway: GatewayProcess) -> Iterator[FarmApi]:
-    with closing(FarmApi(9, gateway)) as farm:  # no tracker is there
-        yield farm
-
-
-@pytest.fixture
 def agent(start_agent: Callable[..., Any], machine: ArmMachine) -> AgentProcess:
     process: AgentProcess = start_agent(
         *("--target", "llvm -mcpu=cortex-a72 -mtriple=aarch64-linux-gnu -num-cores=1"),

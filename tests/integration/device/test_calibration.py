@@ -115,19 +115,8 @@ def lab_in(tmp_path: Path, join: Callable[..., Any], **settings: Any) -> Iterato
 
 
 @pytest.fixture
-def lab(tmp_path: Path, tracker: Any, join: Callable[..., Any]) -> Iterator[Lab]:
-    with lab_in(tmp_path, join, tracker=f"127.0.0.1:{tracker.port}") as farm:
-        yield farm
-
-
-@pytest.fixture(params=["tracker", "gateway"])
-def lab_anywhere(request: pytest.FixtureRequest, tmp_path: Path, join: Callable[..., Any]) -> Iterator[Lab]:
-    if request.param == "tracker":
-        settings = {"tracker": f"127.0.0.1:{request.getfixturevalue('tracker').port}"}
-    else:
-        gateway = request.getfixturevalue("gateway")
-        settings = {"gateway": f"127.0.0.1:{gateway.port}", "gateway_dir": gateway.folder}
-    with lab_in(tmp_path, join, **settings) as farm:
+def lab(tmp_path: Path, by_gateway: dict[str, Any], join: Callable[..., Any]) -> Iterator[Lab]:
+    with lab_in(tmp_path, join, **by_gateway) as farm:
         yield farm
 
 
@@ -193,11 +182,8 @@ def test_a_frozen_device_is_quarantined_and_comes_back(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("bent", "kernel"), [("snail", "calibrate.so"), ("straight", "triad-1.so")], ids=["kernel", "peak"]
 )
-def test_an_agent_that_is_killed_in_its_calibration_is_away(
-    lab_anywhere: Lab, bent: str, kernel: str
-) -> None:
+def test_an_agent_that_is_killed_in_its_calibration_is_away(lab: Lab, bent: str, kernel: str) -> None:
     """Nothing was wrong with what it computed: it is no failed calibration, nor one of its peak, which belongs to it."""
-    lab = lab_anywhere
     with ThreadPoolExecutor(1) as executor:
         calibrating = executor.submit(lab.calibrate, bent=bent, peak_every_sec=3600.0)
         sessions = lab.agent.work_dir / "sessions"

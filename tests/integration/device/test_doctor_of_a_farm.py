@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from device_processes import AgentProcess, Child, TrackerProcess
+from device_processes import AgentProcess, Child
 from farm_processes import Broker, Worker, free_port
+from gateway_process import GatewayProcess
 from private_postgres import PrivatePostgres
 from waiting import wait_until
 
@@ -29,7 +30,7 @@ class Parts:
 
     postgres: PrivatePostgres
     broker: Broker
-    tracker: TrackerProcess
+    gateway: GatewayProcess
     api: Child
     worker: Worker
     agent: AgentProcess
@@ -94,7 +95,7 @@ def _is_busy(row: Row) -> bool:
 
 
 @pytest.fixture
-def parts(start: Callable[..., Any], tracker: TrackerProcess, tmp_path: Path) -> Iterator[Parts]:
+def parts(start: Callable[..., Any], gateway: GatewayProcess, tmp_path: Path) -> Iterator[Parts]:
     postgres = PrivatePostgres()
     postgres.start()
     broker = Broker(tmp_path, free_port())
@@ -103,7 +104,8 @@ def parts(start: Callable[..., Any], tracker: TrackerProcess, tmp_path: Path) ->
         "TUNEFARM_DATABASE_URL": postgres.url,
         "TUNEFARM_BROKER_URL": broker.url,
         "TUNEFARM_STORE_DIR": str(tmp_path / "store"),
-        "TUNEFARM_TRACKER": f"127.0.0.1:{tracker.port}",
+        "TUNEFARM_GATEWAY": f"127.0.0.1:{gateway.port}",
+        "TUNEFARM_GATEWAY_DIR": str(gateway.folder),
         "TUNEFARM_DEVICE_STALE_SEC": "5",
         "TUNEFARM_LEASE_SEC": "10",
         "TUNEFARM_ENGINE": "tvm",
@@ -122,7 +124,7 @@ def parts(start: Callable[..., Any], tracker: TrackerProcess, tmp_path: Path) ->
         key = key_file.read_text().strip()
         agent = start(AgentProcess, url, tmp_path / "device", key=key)
         client = {"TUNEFARM_URL": url, "TUNEFARM_API_KEY_FILE": str(key_file)}
-        parts = Parts(postgres, broker, tracker, api, worker, agent, settings, client, key)
+        parts = Parts(postgres, broker, gateway, api, worker, agent, settings, client, key)
         parts.until("devices", "ok")
         yield parts
     finally:
@@ -133,13 +135,11 @@ def parts(start: Callable[..., Any], tracker: TrackerProcess, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_each_part_is_missed(
-    parts: Parts, start: Callable[..., Any], start_tracker: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_each_part_is_missed(parts: Parts, start: Callable[..., Any], tmp_path: Path) -> None:
     rows = parts.until_failed()
     places = {where for where, _ in rows}
     assert places == {"here", "server"}, "this machine, which has a worker's settings, and the API's"
-    checks = {"database", "store", "broker", "tracker", "devices", "steps", "webhooks", "clock", "versions"}
+    checks = {"database", "store", "broker", "gateway", "devices", "steps", "webhooks", "clock", "versions"}
     for where in places:
         assert checks <= {check for at, check in rows if at == where}
 
@@ -158,10 +158,10 @@ def test_each_part_is_missed(
     parts.broker.start()
     parts.until("broker", "ok")
 
-    parts.tracker.end()
-    assert "TUNEFARM_TRACKER" in parts.until("tracker", "failed")["advice"]
-    assert "tracker" in parts.until("devices", "failed", "offline")["message"]
-    start_tracker(parts.tracker.port)
+    parts.gateway.end()
+    assert "TUNEFARM_GATEWAY" in parts.until("gateway", "failed")["advice"]
+    assert "gateway" in parts.until("devices", "failed", "offline")["message"]
+    start(GatewayProcess, parts.gateway.folder, parts.gateway.port)
     parts.until("devices", "ok")
 
     parts.postgres.signal(signal.SIGQUIT)

@@ -16,17 +16,20 @@ from waiting import wait_until
 
 from tunefarm_app.devices.commands import remove_device
 from tunefarm_app.devices.enrolment import create_enrolment_token
+from tunefarm_app.identity.authority import device_identity
 from tunefarm_db.values import DeviceState
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_workers.device.enrolment import credential
 from tunefarm_workers.device.settings import AgentSettings
 
+from .conftest import Hold
+
 
 @pytest.fixture
-def server(tmp_path: Path, tracker: Any) -> Iterator[ReplayServer]:
+def server(tmp_path: Path, by_gateway: dict[str, Any]) -> Iterator[ReplayServer]:
     folder = tmp_path / "server"
     folder.mkdir()
-    with replay_server(folder, tracker=f"127.0.0.1:{tracker.port}") as server:
+    with replay_server(folder, **by_gateway) as server:
         yield server
 
 
@@ -48,14 +51,13 @@ def test_an_agent_waits_for_the_farm_of_its_machine(
 def test_from_token_to_removal(
     server: ReplayServer,
     join: Callable[..., Any],
-    tracker: Any,
-    make_client: Callable[..., Any],
+    holding: Hold,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     _, token = create_enrolment_token(server.services, device_key="test")
     agent = join(server.url, f"--token={token}")
-    agent.wait_online()
-    make_client(tracker.port, agent.rpc_key).assert_serves()
+    online = agent.wait_online()
+    holding(device_identity(online["device_id"], agent.rpc_key), 1).assert_serves()
     kept = agent.work_dir / "credential"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert kept.read_text().startswith("tfk_")
@@ -108,7 +110,7 @@ def test_a_token_that_was_used_is_told_as_such(server: ReplayServer, tmp_path: P
 
 
 def test_a_farm_that_was_restored_learns_the_agents_key(
-    server: ReplayServer, join: Callable[..., Any], tracker: Any, make_client: Callable[..., Any]
+    server: ReplayServer, join: Callable[..., Any], holding: Hold
 ) -> None:
     """The backup is of the agent's last life: its key is worthless, and no worker would ever find the device."""
     _, token = create_enrolment_token(server.services)
@@ -125,7 +127,8 @@ def test_a_farm_that_was_restored_learns_the_agents_key(
         return device is not None and (device.rpc_key, device.state) == (agent.rpc_key, DeviceState.ONLINE)
 
     wait_until(restored, "the agent to register again")
-    make_client(tracker.port, agent.rpc_key).assert_serves()
+    device_id = agent.events[-1]["device_id"]
+    holding(device_identity(device_id, agent.rpc_key), 1).assert_serves()
 
 
 def test_of_two_agents_with_one_name_the_later_has_the_device(

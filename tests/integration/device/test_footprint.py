@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
-
 import psutil
-import pytest
 from device_processes import AgentProcess
-from gateway_process import GatewayProcess
-
-from .conftest import FarmApi
 
 _MOST_BYTES = 80 << 20
 _COMPILER = "libtvm_compiler"
-
-
-@pytest.fixture
-def api(gateway: GatewayProcess) -> Iterator[FarmApi]:
-    with closing(FarmApi(9, gateway)) as farm:  # no tracker is there, as on a board
-        yield farm
 
 
 def test_an_idle_agent_and_its_server_fit_into_a_small_board(agent: AgentProcess) -> None:

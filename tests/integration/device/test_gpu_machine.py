@@ -18,16 +18,19 @@ from waiting import wait_gone, wait_until
 
 from tunefarm_app.devices.commands import remove_device
 from tunefarm_app.devices.enrolment import create_enrolment_token
+from tunefarm_app.identity.authority import device_identity
 from tunefarm_app.operations.device_checks import check_devices
 from tunefarm_db.values import Device, DeviceState
 from tunefarm_tuning.measure.gpu.nvml_recorded import ANSWERS
 
+from .conftest import Hold
+
 
 @pytest.fixture
-def server(tmp_path: Path, tracker: Any) -> Iterator[ReplayServer]:
+def server(tmp_path: Path, by_gateway: dict[str, Any]) -> Iterator[ReplayServer]:
     folder = tmp_path / "server"
     folder.mkdir()
-    with replay_server(folder, tracker=f"127.0.0.1:{tracker.port}") as server:
+    with replay_server(folder, **by_gateway) as server:
         yield server
 
 
@@ -86,7 +89,7 @@ def rpc_server_of(agent: psutil.Process) -> psutil.Process:
 
 
 def test_each_gpu_is_a_device(
-    server: ReplayServer, lend: Callable[..., Any], driver: Driver, tracker: Any, make_client: Any
+    server: ReplayServer, lend: Callable[..., Any], driver: Driver, holding: Hold
 ) -> None:
     _, token = create_enrolment_token(server.services, device_key="test")
     machine = lend(f"--token={token}")
@@ -100,7 +103,7 @@ def test_each_gpu_is_a_device(
             lambda name=device.name: devices(server)[name].info["agent"].get("gpus"), "its temperature"
         )
         assert vitals[0]["temperature_celsius"] == 41.0 + number
-        make_client(tracker.port, device.rpc_key).assert_serves()
+        holding(device_identity(device.id, device.rpc_key), 1).assert_serves()
 
     def health() -> dict[str, Any]:
         return dict(json.loads((machine.work_dir / "state.json").read_text()))

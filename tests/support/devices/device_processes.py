@@ -92,7 +92,7 @@ class TrackerProcess(Child):
     """A tracker, at a port that another one can have after it."""
 
     def __init__(self, port: int | None = None) -> None:
-        super().__init__(["-m", "tunefarm_workers.tracker", "--port", str(port or free_port())])
+        super().__init__([str(Path(__file__).parent / "tvm_tracker.py"), "--port", str(port or free_port())])
         self.port: int = wait_until(lambda: self.events, "the tracker's port")[0]["port"]
 
 

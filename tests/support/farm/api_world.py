@@ -56,7 +56,7 @@ class World:
     def __init__(self, farm: Farm) -> None:
         self.farm = farm
         self._numbers = itertools.count(1)
-        self.device = farm.add_device("node-1", "pool")
+        self.device = farm.add_device("node-1", "pool", by_gateway=bool(farm.services.settings.gateway))
         self.model = self.new_model()
         job = farm.submit(self.model, tuner="random")
         farm.run_until_quiet()
@@ -102,7 +102,7 @@ class World:
         return Good(body=Scenario(seed=next(self._numbers)).to_bytes())
 
     def _certify(self) -> Good:
-        registered = self.farm.newcomer("node-2", by_gateway=True, tracker_host=None, tracker_port=None)
+        registered = self.farm.newcomer("node-2", by_gateway=True)
         body = {"rpc_key": registered.rpc_key, "certificate_request": DeviceKey().request}
         return Good(known={"device_id": registered.id}, body=body)
 

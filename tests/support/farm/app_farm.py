@@ -142,8 +142,6 @@ class Farm:
                 "target": {"kind": "llvm", "num-cores": 2},
                 "info": {},
                 "device_model": "replay-cpu",
-                "tracker_host": "127.0.0.1",
-                "tracker_port": 9190,
                 "rpc_key": f"key-{name}",
                 **changes,
             }
@@ -196,6 +194,7 @@ def farm_settings(folder: Path, **changes: Any) -> Settings:
         "database_url": f"sqlite:///{folder / 'farm.db'}",
         "broker_url": "redis://127.0.0.1:1/0",
         "store_dir": folder / "store",
+        "engine": "replay",  # as `make_farm` makes it, and the doctor is told
         "calibrate_every_sec": 0.0,
         "max_drafts_bytes": 0,  # tests that want drafts say so
         "device_stale_sec": 3600.0,  # no device falls silent because a machine is slow; tests that want it say so

@@ -1,4 +1,4 @@
-"""A soak's farm that compiles and measures: TVM, a tracker, and this machine as its device."""
+"""A soak's farm that compiles and measures: TVM, a gateway, and this machine as its device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from device_processes import AgentProcess, TrackerProcess
+from device_processes import AgentProcess
 from gateway_process import GatewayProcess
 from onnx_models import GraphBuilder
 from soak_farm import SoakFarm, soak_farm
@@ -82,21 +82,21 @@ def real_farm(
         module: What to run as the agent.
         environment: More of the agent's environment.
         options: More of its options.
-        gateway: What the device dials; without one it waits at a tracker.
+        gateway: What the device dials; without one, one is started.
         settings: As of `soak_farm`.
     """
-    tracker = TrackerProcess()
+    own = None if gateway is not None else GatewayProcess(folder / "keys")
+    door = gateway or own
+    assert door is not None
     chosen = {
         "engine": "tvm",
-        "tracker": f"127.0.0.1:{tracker.port}",
+        "gateway": f"127.0.0.1:{door.port}",
+        "gateway_dir": door.folder,
         "device_stale_sec": 30.0,
         "build_workers": 1,
         "calibrate_every_sec": 3600.0,
         "calibrate_retry_sec": 0.5,
         "peak_every_sec": 0.0,
-        **(
-            {} if gateway is None else {"gateway": f"127.0.0.1:{gateway.port}", "gateway_dir": gateway.folder}
-        ),
         **settings,
     }
     url = f"sqlite:///{folder / 'tunefarm.db'}"
@@ -118,4 +118,5 @@ def real_farm(
             finally:
                 agent.close()
     finally:
-        tracker.close()
+        if own is not None:
+            own.close()

@@ -72,8 +72,6 @@ class ReplayServer:
                 target={"kind": "llvm", "num-cores": 2},
                 info={},
                 device_model="replay-cpu",
-                tracker_host="127.0.0.1",
-                tracker_port=9190,
                 rpc_key=f"key-{name}",
             ),
         )

@@ -121,8 +121,6 @@ DEVICE = {
     "target": {"kind": "llvm", "mcpu": "znver5", "num-cores": 2},
     "info": {"cores": 2},
     "device_model": "cpu-2c",
-    "tracker_host": "127.0.0.1",
-    "tracker_port": 9190,
     "rpc_key": "node-1-secret",
 }
 

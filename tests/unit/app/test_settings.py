@@ -38,15 +38,24 @@ def test_passwords_are_not_shown(settings) -> None:
     assert redact_url("sqlite:////tmp/x.db") == "sqlite:////tmp/x.db"
 
 
-@pytest.mark.parametrize("tracker", ["nohost", "h:0", "h:99999", ":1"])
-def test_the_tracker_is_host_and_port(settings, tracker) -> None:
-    with pytest.raises(InvalidInputError, match="TRACKER"):
+@pytest.mark.parametrize("gateway", ["nohost", "h:0", "h:99999", ":1"])
+def test_the_gateway_is_host_and_port(settings, gateway) -> None:
+    with pytest.raises(InvalidInputError, match="GATEWAY"):
         load_settings(
             database_url="sqlite:///x",
             broker_url="redis://x",
             store_dir="/tmp",
-            tracker=tracker,
+            gateway=gateway,
+            gateway_dir="/tmp",
         )
+
+
+@pytest.mark.parametrize("variable", ["TUNEFARM_TRACKER", "TUNEFARM_FURTHER_TRACKERS"])
+def test_who_names_a_tracker_is_told_of_the_gateway(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "lab:9190")
+    with pytest.raises(InvalidInputError, match=f"{variable}: .* TUNEFARM_GATEWAY ") as caught:
+        load_settings(database_url="sqlite:///x", broker_url="redis://x", store_dir="/tmp")
+    assert caught.value.code == "invalid-settings"
 
 
 def test_limits_grow_from_the_deadline_to_the_brokers_patience(settings) -> None:

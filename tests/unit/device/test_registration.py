@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError, TransientError
-from tunefarm_workers.device.api_client import Grant
 from tunefarm_workers.device.registration import Registration
-from tunefarm_workers.device.rpc.wire import Address
 
 STARTING = {"ready": False, "reason": "starting", "info": {}}
 SERVING = {"ready": True, "reason": "", "info": {}}
@@ -26,12 +24,12 @@ class ScriptedApi:
         self.heartbeats: list[Mapping[str, Any]] = []
         self.reason = ""
 
-    def register(self, device: Mapping[str, Any], *, tracker: Address | None) -> Grant:
+    def register(self, device: Mapping[str, Any]) -> str:
         if self.trouble:
             raise self.trouble
         self.knows = True
         self.registrations += 1
-        return Grant(device_id="dev_1", tracker=tracker or ("127.0.0.1", 9190))
+        return "dev_1"
 
     def heartbeat(self, device_id: str, body: Mapping[str, Any]) -> str:
         if self.trouble:
@@ -46,9 +44,7 @@ class Scene:
     def __init__(self) -> None:
         self.now = 0.0
         self.api = ScriptedApi()
-        self.registration = Registration(
-            self.api, {"name": "box"}, tracker=None, heartbeat_sec=5.0, clock=lambda: self.now
-        )
+        self.registration = Registration(self.api, {"name": "box"}, heartbeat_sec=5.0, clock=lambda: self.now)
 
     def run(self, seconds: float, status: Mapping[str, Any] = SERVING) -> None:
         for _ in range(int(seconds * 4)):
@@ -92,18 +88,18 @@ def test_an_api_that_is_away_is_waited_for_ever_more_patiently() -> None:
     scene = Scene()
     scene.api.trouble = TransientError("away")
     scene.run(3600)
-    assert scene.registration.grant is None
+    assert scene.registration.device_id is None
     scene.api.trouble = None
     scene.run(15)
     assert scene.registration.confirmed
 
 
-def test_the_grant_outlives_an_outage() -> None:
+def test_its_id_outlives_an_outage() -> None:
     scene = Scene()
     scene.run(1)
     scene.api.trouble = TransientError("away")
     scene.run(60)
-    assert scene.registration.grant is not None
+    assert scene.registration.device_id is not None
     assert not scene.registration.confirmed
     scene.api.trouble = None
     scene.run(15)

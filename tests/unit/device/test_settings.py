@@ -17,7 +17,7 @@ ENVIRONMENT = {"TUNEFARM_URL": "http://farm:8000", "TUNEFARM_API_KEY": "tfk_secr
 def test_the_environment_is_enough() -> None:
     settings = read_settings([], {**ENVIRONMENT, "TUNEFARM_DEVICE_NAME": "box"})
     assert (settings.url, settings.api_key) == ("http://farm:8000", "tfk_secret")
-    assert (settings.name, settings.device_key, settings.host) == ("box", "local", "127.0.0.1")
+    assert (settings.name, settings.device_key) == ("box", "local")
     assert settings.work_dir.is_absolute()
 
 
@@ -45,13 +45,13 @@ def test_options_win(tmp_path: Path) -> None:
         [
             "--url=http://x",
             f"--api-key-file={key_file}",
-            "--tracker=[::1]:9190",
+            "--gateway=[::1]:9443",
             "--name=a",
             "--device-key=b",
         ],
         ENVIRONMENT,
     )
-    assert (settings.url, settings.api_key, settings.tracker) == ("http://x", "tfk_other", ("::1", 9190))
+    assert (settings.url, settings.api_key, settings.gateway) == ("http://x", "tfk_other", ("::1", 9443))
 
 
 def test_the_key_is_not_shown() -> None:
@@ -66,12 +66,21 @@ def test_the_key_is_not_shown() -> None:
         (["--api-key-file=/no/such/file"], ENVIRONMENT, "no-api-key"),
         (["--name=two words"], ENVIRONMENT, "invalid-device"),
         (["--device-key="], ENVIRONMENT, "invalid-device"),
+        (["--tracker=h:9190"], ENVIRONMENT, "tracker-removed"),
+        (["--host=10.0.0.17"], ENVIRONMENT, "tracker-removed"),
+        (["--port=9000"], ENVIRONMENT, "tracker-removed"),
+        (["--advertise=box"], ENVIRONMENT, "tracker-removed"),
     ],
 )
 def test_what_is_wrong_has_a_code(arguments: list[str], environment: dict[str, str], code: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         read_settings(arguments, environment)
     assert caught.value.code == code
+
+
+def test_who_named_a_tracker_is_told_of_the_gateway() -> None:
+    with pytest.raises(InvalidInputError, match=r"--tracker is gone: .*--gateway"):
+        read_settings(["--tracker=h:9190"], ENVIRONMENT)
 
 
 def test_a_farm_on_this_machine_leaves_its_url_in_a_file(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ FORBIDDEN = {
     ],
     "Servers, workers' steps": [
         ("tunefarm_tuning.compiler.report", "tunefarm_tuning.artifact.loader"),
-        ("tunefarm_app.settings", "tunefarm_workers.tracker"),
+        ("tunefarm_app.settings", "tunefarm_workers.device.hardened_server.tvm_private"),
     ],
     "Direct imports of ONNX Runtime": [("tunefarm_tuning.frontend.onnx.rules", "onnxruntime")],
     "Direct imports of PyTorch": [("tunefarm_tuning.frontend.importing", "torch")],

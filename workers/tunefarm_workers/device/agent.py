@@ -24,7 +24,6 @@ from tunefarm_workers.device.registration import Registration
 from tunefarm_workers.device.rpc import probe
 from tunefarm_workers.device.rpc.keeper import ServerKeeper, ServerState
 from tunefarm_workers.device.rpc.process import SERVER_MODULE, RpcProcess, server_command, server_environment
-from tunefarm_workers.device.rpc.wire import Address
 from tunefarm_workers.device.settings import CREDENTIAL_FILE, AgentSettings
 from tunefarm_workers.device.tunnel.tunnel import Tunnel
 from tunefarm_workers.device.vitals import Vitals
@@ -64,20 +63,18 @@ class Agent:
         self._gpu = gpu
         self._emit = emit
         self._server_module = server_module
-        # A new key in every life of the agent, so that a tracker's entry of an earlier life is never used.
+        # A new key in every life of the agent, so that a ticket for an earlier life is never used.
         self._rpc_key = f"dev-{secrets.token_hex(8)}"
         self._api = ApiClient(settings.url, api_key)
         self._renewal = Renewal(self._api, api_key, settings.work_dir / CREDENTIAL_FILE, clock=time.monotonic)
         self._registration = Registration(
             self._api,
             {**device.to_json(), "rpc_key": self._rpc_key},
-            tracker=settings.tracker,
             heartbeat_sec=settings.heartbeat_sec,
             clock=time.monotonic,
         )
         self._vitals = Vitals(gpu, every_sec=settings.heartbeat_sec, clock=time.monotonic)
         self._gpu_watch = None if gpu is None else GpuWatch(self._vitals, clock=time.monotonic)
-        self._tracker: Address | None = None
         self._tunnel: Tunnel | None = None
         self._server: RpcProcess | None = None
         self._keeper: ServerKeeper | None = None
@@ -96,30 +93,17 @@ class Agent:
             while True:
                 self._registration.tick(self._status())
                 self._renewal.tick()
-                self._follow_grant()
-                grant = self._registration.grant
-                if self._tunnel is not None and grant is not None:
-                    self._tunnel.tick(grant.device_id)
-                if self._keeper is not None:
-                    self._keeper.tick()
+                if self._registration.device_id is not None:
+                    self._serve(self._registration.device_id)
                 self._tell()
                 if wait(TICK_SEC):
                     break
         finally:
             self._close()
 
-    def _follow_grant(self) -> None:
-        """Start a server that is reached as the farm says: at its gateway or a tracker; for another one, start another server."""
-        grant = self._registration.grant
-        if grant is None or (self._keeper is not None and grant.tracker == self._tracker):
-            return
-        tracker = grant.tracker
-        if self._keeper is not None:
-            self._keeper.stop()
-        if self._tunnel is not None:
-            self._tunnel.close()
-            self._tunnel = None
-        if tracker is None:
+    def _serve(self, device_id: str) -> None:
+        """Keep the RPC server and the connection with the gateway, which begin with the first registration."""
+        if self._tunnel is None:
             self._tunnel = Tunnel(
                 self._api,
                 self._settings.url,
@@ -127,14 +111,12 @@ class Agent:
                 rpc_key=self._rpc_key,
                 address=self._settings.gateway,
             )
-        self._tracker = tracker
-        self._keeper = ServerKeeper(
-            lambda: self._start_server(tracker),
-            lambda port: self._prove(tracker, port),
-            clock=time.monotonic,
-            probe_sec=self._settings.probe_sec,
-            listed_by="gateway" if tracker is None else "tracker",
-        )
+        if self._keeper is None:
+            self._keeper = ServerKeeper(
+                self._start_server, self._prove, clock=time.monotonic, probe_sec=self._settings.probe_sec
+            )
+        self._tunnel.tick(device_id)
+        self._keeper.tick()
 
     def _connect(self) -> tuple[socket.socket, int]:
         """Return a connection to the server behind its door, and its process id; any thread.
@@ -147,16 +129,12 @@ class Agent:
             raise ConnectionRefusedError("its RPC server is starting")
         return server.connect(), server.pid
 
-    def _start_server(self, tracker: Address | None) -> RpcProcess:
+    def _start_server(self) -> RpcProcess:
         settings = self._settings
         self._server = RpcProcess(
             server_command(
                 module=self._server_module,
-                host=settings.host,
-                port=settings.port,
                 rpc_key=self._rpc_key,
-                tracker=tracker,
-                advertise=settings.advertise,
                 work_dir=settings.work_dir / "sessions",
                 max_session_sec=settings.max_session_sec,
                 memory_bytes=int(self._device.info["memory_bytes"]) if self._device.kind == "cpu" else None,
@@ -166,16 +144,12 @@ class Agent:
                 num_threads=self._device.num_threads,
                 gpu_uuid=None if self._gpu is None else self._gpu.uuid,
             ),
-            has_door=tracker is None,
         )
         return self._server
 
-    def _prove(self, tracker: Address | None, port: int) -> tuple[bool, bool | None]:
-        if tracker is None:
-            is_here = self._tunnel is not None and self._tunnel.is_connected
-            return probe.greets(lambda: self._connect()[0]), True if is_here else None
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._settings.host, self._settings.host)  # noqa: S104
-        return probe.answers_hello((host, port)), probe.is_listed(tracker, self._rpc_key, port)
+    def _prove(self) -> tuple[bool, bool]:
+        is_connected = self._tunnel is not None and self._tunnel.is_connected
+        return probe.greets(lambda: self._connect()[0]), is_connected
 
     @property
     def _state(self) -> ServerState:
@@ -203,14 +177,14 @@ class Agent:
 
     def _tell(self) -> None:
         """Tell the supervisor and health checks if anything has changed."""
-        grant, keeper = self._registration.grant, self._keeper
-        known = (grant, self._state, self._registration.online)
-        if grant is None or known == self._emitted:
+        device_id, keeper = self._registration.device_id, self._keeper
+        known = (device_id, self._state, self._registration.online)
+        if device_id is None or known == self._emitted:
             return
         self._emitted = known
         event = {
             "event": "state",
-            "device_id": grant.device_id,
+            "device_id": device_id,
             "rpc_key": self._rpc_key,
             "state": self._state.value,
             "online": self._registration.online,

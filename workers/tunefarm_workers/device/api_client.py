@@ -1,8 +1,7 @@
 """The calls that an agent makes to the farm's API.
 
-``POST /v1/devices`` takes `DeviceDescription.to_json`, the ``rpc_key`` under which the RPC server waits at the tracker,
-whether it is ``ready``, and ``tracker_host`` and ``tracker_port`` where the agent's settings name a tracker. It answers
-with the device: its ``id``, and the tracker, or ``by_gateway``. The same name again is the same device.
+``POST /v1/devices`` takes `DeviceDescription.to_json`, the ``rpc_key`` under which the gateway knows the RPC server, and whether it is
+``ready``. It answers with the device: its ``id``, and ``by_gateway``, as all devices are reached. The same name again is the same device.
 
 ``POST /v1/devices/{id}/certificate`` takes the ``rpc_key`` and a ``certificate_request``, and answers with where the gateway is, and the
 ``certificate`` and ``authority`` that device and gateway know each other by. The next one is asked for long before its end.
@@ -24,18 +23,9 @@ from urllib.parse import quote
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError, TransientError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_workers.device.lean_httpx import httpx
-from tunefarm_workers.device.rpc.wire import Address
 
 _TIMEOUT_SEC = 5.0
 _NOT_NOW = {408, 425, 429}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
-    """The farm's answer: the device's id, and the tracker at which it must wait; None if the farm reaches it over its gateway."""
-
-    device_id: str
-    tracker: Address | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,18 +68,21 @@ class ApiClient:
         except httpx.InvalidURL as error:
             raise InvalidInputError(f"the farm's URL is invalid: {error}", code="no-url") from error
 
-    def register(self, device: Mapping[str, Any], *, tracker: Address | None) -> Grant:
-        """Register the device; `device` is the request's body without the tracker."""
-        body = {**device, "by_gateway": tracker is None}
-        if tracker is not None:
-            body["tracker_host"], body["tracker_port"] = tracker
-        answer = self._post("/v1/devices", body)
-        try:
-            if tracker is None and not answer.get("by_gateway"):
-                tracker = (str(answer["tracker_host"]), int(answer["tracker_port"]))
-            return Grant(device_id=str(answer["id"]), tracker=tracker)
-        except (KeyError, TypeError, ValueError) as error:
-            raise TransientError(f"the API's response lacks {error}: is it a tunefarm API?") from error
+    def register(self, device: Mapping[str, Any]) -> str:
+        """Register the device, and return its id; `device` is the request's body.
+
+        Raises:
+            InvalidInputError: Also ``no-gateway``, if the farm is an older one that has none.
+        """
+        answer = self._post("/v1/devices", {**device, "by_gateway": True})
+        if "id" not in answer:
+            raise TransientError("the API's response lacks 'id': is it a tunefarm API?")
+        if not answer.get("by_gateway"):
+            raise InvalidInputError(
+                "the farm has no gateway for this device to dial: start one, and set TUNEFARM_GATEWAY for the API and its workers",
+                code="no-gateway",
+            )
+        return str(answer["id"])
 
     def certify(self, device_id: str, rpc_key: str, request: str) -> Certificate:
         """Return a new certificate for the key of a request (PEM)."""

@@ -158,9 +158,8 @@ def command_of(settings: AgentSettings) -> list[str]:
         for field in fields(settings)
         if field.name not in _NO_OPTIONS
     }
-    for name, address in (("tracker", settings.tracker), ("gateway", settings.gateway)):
-        if address is not None:
-            options[name] = "{}:{}".format(*address)
+    if settings.gateway is not None:
+        options["gateway"] = "{}:{}".format(*settings.gateway)
     arguments = [
         f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value is not None
     ]

@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError, TransientError
-from tunefarm_workers.device.api_client import Grant
 from tunefarm_workers.device.backoff import Backoff
-from tunefarm_workers.device.rpc.wire import Address
 
 log = logging.getLogger("tunefarm.device")
 
@@ -17,7 +15,7 @@ log = logging.getLogger("tunefarm.device")
 class Api(Protocol):
     """The calls of `api_client.ApiClient`."""
 
-    def register(self, device: Mapping[str, Any], *, tracker: Address | None) -> Grant: ...
+    def register(self, device: Mapping[str, Any]) -> str: ...
     def heartbeat(self, device_id: str, body: Mapping[str, Any]) -> str: ...
 
 
@@ -28,12 +26,11 @@ class Registration:
 
     Args:
         device: The description to register; readiness is added.
-        tracker: A tracker of our own choice, or None for what the API says: its gateway, or its tracker.
         heartbeat_sec: Time between heartbeats; a change of ``ready`` or ``reason`` is sent at once.
         clock: Monotonic seconds.
 
     Attributes:
-        grant: The farm's last answer; None before the first registration.
+        device_id: What the farm calls the device; None before the first registration.
         confirmed: Whether the API took the last heartbeat.
         online: Whether the API took it, and it said that workers can measure here.
     """
@@ -43,13 +40,11 @@ class Registration:
         api: Api,
         device: Mapping[str, Any],
         *,
-        tracker: Address | None,
         heartbeat_sec: float,
         clock: Callable[[], float],
     ) -> None:
         self._api = api
         self._device = device
-        self._tracker = tracker
         self._heartbeat_sec = heartbeat_sec
         self._clock = clock
         self._backoff = Backoff(first_sec=0.5, most_sec=max(10.0, heartbeat_sec))
@@ -57,7 +52,7 @@ class Registration:
         self._act_at = 0.0
         self._reported: tuple[object, ...] | None = None
         self._farm_says = ""
-        self.grant: Grant | None = None
+        self.device_id: str | None = None
         self.confirmed = False
         self.online = False
 
@@ -78,8 +73,8 @@ class Registration:
         try:
             if not self._registered:
                 self._register(status)
-            if self.grant is not None:
-                self._pass_on(self._api.heartbeat(self.grant.device_id, status), own=str(status["reason"]))
+            if self.device_id is not None:
+                self._pass_on(self._api.heartbeat(self.device_id, status), own=str(status["reason"]))
             self._reported, self.confirmed = news, True
             self.online = bool(status["ready"])
             self._backoff.reset()
@@ -90,7 +85,7 @@ class Registration:
             log.warning("%s: registering again", error.message)
             self._act_at = 0.0 if was_registered else self._clock() + self._backoff.next_sec()
         except (TransientError, InvalidInputError) as error:
-            if self.grant is None and isinstance(error, InvalidInputError):
+            if self.device_id is None and isinstance(error, InvalidInputError):
                 raise
             self.confirmed = self.online = False
             wait_sec = self._backoff.next_sec()
@@ -99,9 +94,9 @@ class Registration:
 
     def say_goodbye(self, status: Mapping[str, Any]) -> None:
         """Tell the API that the device leaves. If the API is away, it notices the missing heartbeats."""
-        if self.grant is not None and self._registered:
+        if self.device_id is not None and self._registered:
             try:
-                self._api.heartbeat(self.grant.device_id, status)
+                self._api.heartbeat(self.device_id, status)
             except (TransientError, InvalidInputError, NotFoundError) as error:
                 log.debug("no goodbye: %s", error.message)
 
@@ -114,9 +109,8 @@ class Registration:
         self._farm_says = reason
 
     def _register(self, status: Mapping[str, Any]) -> None:
-        grant = self._api.register({**self._device, "ready": status["ready"]}, tracker=self._tracker)
-        if grant != self.grant:
-            where = "the gateway" if grant.tracker is None else "tracker {}:{}".format(*grant.tracker)
-            log.info("registered as %s, waiting at %s", grant.device_id, where)
-        self.grant = grant
+        device_id = self._api.register({**self._device, "ready": status["ready"]})
+        if device_id != self.device_id:
+            log.info("registered as %s", device_id)
+        self.device_id = device_id
         self._registered = True

@@ -22,6 +22,10 @@ CREDENTIAL_FILE = "credential"
 """File in the agent's folder: the API key that the device got when it enrolled."""
 
 
+_OF_TRACKERS = ("tracker", "host", "port", "advertise")
+"""Options of devices that waited at a tracker, which are refused."""
+
+
 def farm_url_in(file: Path) -> str | None:
     """Return the URL that a farm on this machine left in a file; None while it has left none."""
     try:
@@ -45,10 +49,6 @@ class AgentSettings:
         target: Target of the device, in any form that `parse_target` reads; ``cuda`` for its GPU of any kind.
         gpu: GPUs to lend, as `gpu.choose` reads them; None to follow the target.
         device_model: Hardware model: timings of one model are comparable. None to detect it.
-        host: Address that the RPC server listens on. Everybody who can connect to it can run code here.
-        port: Port of the RPC server; 0 takes a free one at each start.
-        advertise: Host name for workers to connect to; None for the address that the tracker sees.
-        tracker: Address of a tracker as seen from here, to wait at it and not to dial the gateway; None for what the API says.
         gateway: Address of the farm's gateway as seen from here; None for the one that the API names.
         api_key_file: File with the API key, if given.
         work_dir: Folder of this agent only, for its credential and session files.
@@ -67,10 +67,6 @@ class AgentSettings:
     target: str = "host"
     gpu: str | None = None
     device_model: str | None = None
-    host: str = "127.0.0.1"
-    port: int = 0
-    advertise: str | None = None
-    tracker: Address | None = None
     gateway: Address | None = None
     api_key_file: Path | None = None
     work_dir: Path
@@ -97,6 +93,14 @@ def read_settings(
         InvalidInputError: If a setting is missing or invalid; the message says what to do.
     """
     options = _parser(environment).parse_args(argv)
+    for name in _OF_TRACKERS:
+        if getattr(options, f"no_{name}") is not None:
+            raise InvalidInputError(
+                f"--{name} is gone: no device waits at a tracker, or has a port, any more. Devices dial the farm's gateway; say with "
+                "--gateway where it is, if it is not where the API says",
+                code="tracker-removed",
+                field=name,
+            )
     if options.farm_file is not None:  # before the token is read, which the farm writes first
         options.url = farm_url(options.farm_file)
     name_given, work_dir_given = bool(options.name), options.work_dir is not None
@@ -260,24 +264,8 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         metavar="MODEL",
         help="hardware model; timings of one model are comparable (default: detected)",
     )
-    add(
-        "--host",
-        default="127.0.0.1",
-        help="address that workers measure through; never a public one (default: %(default)s)",
-    )
-    add("--port", type=int, default=0, help="port that workers measure through (default: any free one)")
-    add(
-        "--advertise",
-        metavar="HOST",
-        help="host name for workers to connect to (default: the address that the tracker sees)",
-    )
-    add(
-        "--tracker",
-        type=_address,
-        metavar="HOST:PORT",
-        help="tracker's host:port as seen from here, for a device that workers connect to (default: what the API says: its gateway, which "
-        "the device dials, or its tracker)",
-    )
+    for name in _OF_TRACKERS:
+        add(f"--{name}", dest=f"no_{name}", help=argparse.SUPPRESS)
     add(
         "--gateway",
         type=_address,

@@ -34,7 +34,8 @@ def shown_state() -> ColumnElement[DeviceState]:
 
 def columns() -> list[ColumnElement[Any]]:
     """Return the columns of a `Device`, with the state that users see."""
-    others: list[ColumnElement[Any]] = [column for column in _DEVICES.c if column.name != "state"]
+    left_out = ("state", "tracker_host", "tracker_port")
+    others: list[ColumnElement[Any]] = [column for column in _DEVICES.c if column.name not in left_out]
     return [*others, shown_state().label("state")]
 
 
@@ -76,8 +77,6 @@ class DescribedDevice(TypedDict):
     target: Json
     info: Json
     device_model: str
-    tracker_host: str
-    tracker_port: int
     rpc_key: str
     by_gateway: NotRequired[bool]
 
@@ -156,7 +155,7 @@ class Devices(Repository):
 
         Args:
             device_id: The device.
-            ready: Whether it can be measured on; a device that is not (its RPC server starts, or its tracker is away)
+            ready: Whether it can be measured on; a device that is not (its RPC server starts, or the gateway is away)
                 is offline.
             reason: Why it is not ready.
             info: The changed members of its `info`.

@@ -86,32 +86,6 @@ class JoinOptions(OptionGroup):
             help="Hardware model; timings of one model are comparable. Detected by default.",
         ),
     ] = None
-    host: Annotated[
-        str | None,
-        typer.Option(
-            "--host", help="Address that workers measure through, never a public one; 127.0.0.1 by default."
-        ),
-    ] = None
-    port: Annotated[
-        int | None, typer.Option("--port", help="Port of that address; any free one by default.")
-    ] = None
-    advertise: Annotated[
-        str | None,
-        typer.Option(
-            "--advertise",
-            metavar="HOST",
-            help="Host name for workers to connect to; by default, the address that the tracker sees.",
-        ),
-    ] = None
-    tracker: Annotated[
-        str | None,
-        typer.Option(
-            "--tracker",
-            metavar="HOST:PORT",
-            help="Tracker's host:port as seen from here, for a device that workers connect to; by default, what the farm says: its "
-            "gateway, which the device dials, or its tracker.",
-        ),
-    ] = None
     gateway: Annotated[
         str | None,
         typer.Option(
@@ -133,6 +107,12 @@ class JoinOptions(OptionGroup):
         typer.Option("--max-session-sec", metavar="SEC", help="Longest session in seconds; 900 by default."),
     ] = None
 
+    # The agent refuses them by name, and says what to use.
+    tracker: Annotated[str | None, typer.Option("--tracker", hidden=True)] = None
+    host: Annotated[str | None, typer.Option("--host", hidden=True)] = None
+    port: Annotated[str | None, typer.Option("--port", hidden=True)] = None
+    advertise: Annotated[str | None, typer.Option("--advertise", hidden=True)] = None
+
     def command_line(self) -> list[str]:
         """Return the given options as arguments of the agent."""
         values = {field.name.replace("_", "-"): getattr(self, field.name) for field in fields(self)}
@@ -149,9 +129,8 @@ def join(out: Output, options: JoinOptions) -> None:  # noqa: ARG001  (the agent
     With --gpu each GPU is a device with its own name, RPC server, lease and calibration; one token enrols all of them.
     Different kinds of GPU need separate calls, each with its own --device-key.
 
-    It dials the farm's gateway, and needs no open port. Only with a tracker it has one, and anyone who reaches that can run
-    code on this machine: keep it (--host, --port) on loopback or a private network. SIGTERM ends it; the current measurement
-    fails and is repeated on another device.
+    It dials the farm's gateway, and needs no open port. SIGTERM ends it; the current measurement fails and is repeated on
+    another device.
     """
     become("tunefarm_workers.device", options.command_line(), extra="device")
 

@@ -38,7 +38,7 @@ class _Row:
 
 
 def examine(out: Output, server: Server) -> None:
-    """Check a farm (database, store, broker, gateway, trackers, devices, waiting steps, clocks, versions) and give advice.
+    """Check a farm (database, store, broker, gateway, devices, waiting steps, clocks, versions) and give advice.
 
     Asks the configured server, else the farm on this machine. If the environment has the settings of an API or a worker
     (TUNEFARM_DATABASE_URL and so on), it also tries them from here. It checks a stopped farm by its files. The exit

@@ -122,7 +122,6 @@ def facts_of(device: Device) -> list[Fact]:
         ("Target", _target(device.target)),
         ("Device model", device.device_model),
         ("Reached over", "the gateway" if device.by_gateway else ""),
-        ("Tracker", "" if device.by_gateway else f"{device.tracker_host}:{device.tracker_port}"),
     ]
     return [(name, text) for name, text in facts if text]
 

@@ -41,7 +41,7 @@ def test_it_asks_the_server(run: Any, farm: Any) -> None:
     by_check = checks(result)
     assert json.loads(result.stdout)["ok"] is True
     assert {row["verdict"] for row in by_check.values()} == {"ok"}
-    assert {("here", "api"), ("here", "clock"), ("server", "database"), ("server", "tracker")} <= set(
+    assert {("here", "api"), ("here", "clock"), ("server", "database"), ("server", "gateway")} <= set(
         by_check
     )
 

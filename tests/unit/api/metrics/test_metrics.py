@@ -170,8 +170,6 @@ def test_names_of_devices_cannot_break_the_format(client: TestClient, services: 
             target={},
             info={},
             device_model="m",
-            tracker_host="h",
-            tracker_port=1,
             rpc_key="r",
         )
     assert any('odd"} 1\\\n# name' in key for key in read(client))

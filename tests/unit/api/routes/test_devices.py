@@ -13,7 +13,6 @@ from starlette.testclient import TestClient
 from tunefarm.client import Device as ClientDevice
 from tunefarm_app.devices.enrolment import create_enrolment_token, enrol_devices
 from tunefarm_app.runtime.composition import Services
-from tunefarm_app.settings import Settings
 from tunefarm_db.ids import new_id
 from tunefarm_db.values import NewRecord
 from tunefarm_tuning.core.errors import ConflictError
@@ -24,21 +23,19 @@ DEVICE: dict[str, Any] = {
     "target": {"kind": "llvm", "mcpu": "znver5", "num-cores": 2},
     "info": {},
     "device_model": "cpu-2c",
-    "tracker_host": "127.0.0.1",
-    "tracker_port": 9190,
     "rpc_key": "k",
 }
 
 
 def test_a_device_registers_and_beats(client: TestClient, device: dict[str, Any], problem: Any) -> None:
     assert (device["state"], device["device_key"], device["lease_owner"]) == ("online", "lab-cpu", None)
-    assert "rpc_key" not in device, "whoever knows it can ask the tracker for the device"
+    assert "rpc_key" not in device, "it is between agent and farm"
     path = f"/v1/devices/{device['id']}"
     well = client.post(f"{path}/heartbeat", json={"info": {"cores": 3}}).json()
     assert (well["state"], well["info"]) == ("online", {"cores": 3})
     assert client.get(path).json() | {"renew_credential": False} == well
-    away = client.post(f"{path}/heartbeat", json={"ready": False, "reason": "its tracker is away"}).json()
-    assert (away["state"], away["reason"]) == ("offline", "its tracker is away")
+    away = client.post(f"{path}/heartbeat", json={"ready": False, "reason": "the gateway is away"}).json()
+    assert (away["state"], away["reason"]) == ("offline", "the gateway is away")
     assert client.post(f"{path}/heartbeat", json={}).json()["state"] == "online"
     (listed,) = client.get("/v1/devices", params={"device_key": "lab-cpu", "state": "online"}).json()["items"]
     assert listed["id"] == device["id"]
@@ -196,7 +193,7 @@ def test_a_token_is_used_once_by_many_at_once(client: TestClient, services: Serv
         assert sorted(pool.map(enrol, range(4))) == ["enrolled", *["enrolment-used"] * 3]
 
 
-def test_a_device_may_leave_the_tracker_to_the_farm(client: TestClient, settings: Settings) -> None:
+def test_a_new_device_is_offline_until_it_is_ready(client: TestClient) -> None:
     body = {
         "name": "node-9",
         "device_key": "cpu",
@@ -207,7 +204,7 @@ def test_a_device_may_leave_the_tracker_to_the_farm(client: TestClient, settings
         "ready": False,
     }
     device = client.post("/v1/devices", json=body).json()
-    assert f"{device['tracker_host']}:{device['tracker_port']}" == settings.tracker
+    assert "tracker_host" not in device
     assert device["state"] == "offline"
 
 
@@ -216,9 +213,9 @@ def test_a_device_may_leave_the_tracker_to_the_farm(client: TestClient, settings
     [
         ({"name": ""}, 422, "invalid-device"),
         ({"name": "a b"}, 422, "invalid-device"),
-        ({"tracker_port": 0}, 422, "invalid-device"),
+        ({"tracker_host": "127.0.0.1", "tracker_port": 9190}, 422, "tracker-removed"),
+        ({"tracker_port": 0}, 422, "tracker-removed"),
         ({"tracker_port": "9190"}, 422, "invalid-request"),
-        ({"tracker_host": "a/b"}, 422, "invalid-device"),
         ({"target": {"kind": "abacus"}}, 422, "unsupported-target"),
         ({"password": "x"}, 422, "invalid-request"),
     ],
@@ -232,8 +229,6 @@ def test_bad_devices(
         "target": {"kind": "llvm", "mcpu": "znver5", "num-cores": 2},
         "info": {},
         "device_model": "cpu-2c",
-        "tracker_host": "127.0.0.1",
-        "tracker_port": 9190,
         "rpc_key": "k",
     }
     problem(client.post("/v1/devices", json={**body, **changes}), status, code)

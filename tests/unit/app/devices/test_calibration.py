@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from tunefarm_app.devices.commands import remove_device
 from tunefarm_app.devices.register import heartbeat
 from tunefarm_app.engines.remote_device import remote_device
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.identity.authority import ensure_authority
+from tunefarm_app.identity.tickets import GatewayWay
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import Device, DeviceState
 from tunefarm_tuning.core.errors import (
@@ -83,14 +86,16 @@ def test_a_device_is_calibrated_before_it_gets_work(farm: Farm) -> None:
     assert farm.calibrate() == 0, "not before its time"
 
 
-def test_a_gpus_clock_is_kept_for_its_measurements(farm: Farm, kernel: Kernel) -> None:
+def test_a_gpus_clock_is_kept_for_its_measurements(farm: Farm, kernel: Kernel, tmp_path: Path) -> None:
     kernel.clock_mhz = 1980.0
     device = farm.newcomer()
     assert farm.calibrate() == 1
     device = farm.device(device.id)
     assert device.calibration is not None
     assert device.calibration["clock_mhz"] == 1980.0
-    assert remote_device(device).clock_mhz == 1980.0
+    ensure_authority(tmp_path)
+    way = GatewayWay(address="gateway:1", folder=tmp_path / "worker", check=lambda *_: None)
+    assert remote_device(replace(device, by_gateway=True), way).clock_mhz == 1980.0
 
 
 def test_records_say_what_the_calibration_said(farm: Farm) -> None:

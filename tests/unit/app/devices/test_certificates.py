@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from tunefarm_app.devices.certificates import certify_device
 from tunefarm_app.devices.commands import remove_device
+from tunefarm_app.devices.register import heartbeat
 from tunefarm_app.engines.remote_device import remote_device
 from tunefarm_app.identity.authority import ensure_authority
 from tunefarm_app.identity.tickets import TicketReader
@@ -46,7 +47,7 @@ def farm(tmp_path: Path, keys: Path) -> Iterator[Farm]:
 
 
 def test_a_device_is_certified_under_its_own_name(farm: Farm) -> None:
-    device = farm.add_device("a", by_gateway=True, rpc_key="key", tracker_host=None, tracker_port=None)
+    device = farm.add_device("a", by_gateway=True, rpc_key="key")
     assert device.by_gateway
     access = certify_device(farm.services, device.id, rpc_key="key", request=REQUEST, device_name="a")
     assert (access.host, access.port) == ("", 9443)
@@ -65,16 +66,16 @@ def test_devices_may_know_the_gateway_by_another_address(tmp_path: Path, keys: P
     farm = make_farm(
         farm_settings(tmp_path, gateway="inside:1", gateway_for_devices="farm.example:2", gateway_dir=keys)
     )
-    device = farm.add_device("a", by_gateway=True, rpc_key="key", tracker_host=None, tracker_port=None)
+    device = farm.add_device("a", by_gateway=True, rpc_key="key")
     access = certify_device(farm.services, device.id, rpc_key="key", request=REQUEST)
     assert (access.host, access.port) == ("farm.example", 2)
     farm.services.close()
 
 
 def test_nobody_is_certified_as_another(farm: Farm) -> None:
-    device = farm.add_device("a", by_gateway=True, rpc_key="key", tracker_host=None, tracker_port=None)
-    at_tracker = farm.add_device("b", rpc_key="other")
-    assert not at_tracker.by_gateway
+    device = farm.add_device("a", by_gateway=True, rpc_key="key")
+    of_a_tracker = farm.add_device("b", rpc_key="other")
+    assert not of_a_tracker.by_gateway
     for device_id, rpc_key, name in (
         (device.id, "key", "b"),
         (device.id, "former", "a"),
@@ -83,29 +84,36 @@ def test_nobody_is_certified_as_another(farm: Farm) -> None:
         with pytest.raises(NotFoundError):
             certify_device(farm.services, device_id, rpc_key=rpc_key, request=REQUEST, device_name=name)
     with pytest.raises(ConflictError) as caught:
-        certify_device(farm.services, at_tracker.id, rpc_key="other", request=REQUEST)
+        certify_device(farm.services, of_a_tracker.id, rpc_key="other", request=REQUEST)
     assert caught.value.code == "no-gateway"
     with pytest.raises(InvalidInputError) as refused:
         certify_device(farm.services, device.id, rpc_key="key", request="mine")
     assert refused.value.code == "invalid-certificate-request"
 
 
-def test_a_device_does_not_wait_at_both(farm: Farm) -> None:
-    with pytest.raises(InvalidInputError, match="not both"):
-        farm.add_device("a", by_gateway=True)
+def test_a_device_of_a_tracker_registers_again(farm: Farm) -> None:
+    """Its row is of an older farm's, and its agent dials the gateway once it is asked to."""
+    device = farm.add_device("a")
+    with pytest.raises(NotFoundError) as caught:
+        heartbeat(farm.services, device.id)
+    assert caught.value.code == "device-not-found"
+    with pytest.raises(TransientError, match="does not dial the farm's gateway"):
+        remote_device(device, gateway_way(farm.services.settings, farm.services.uow))
+    assert farm.add_device("a", by_gateway=True).id == device.id
+    assert heartbeat(farm.services, device.id).by_gateway
 
 
-def test_a_farm_without_a_gateway_lets_devices_wait_at_its_tracker(tmp_path: Path) -> None:
+def test_a_farm_without_a_gateway_reaches_no_device(tmp_path: Path) -> None:
     farm = make_farm(farm_settings(tmp_path))
-    device = farm.add_device("a", by_gateway=True, tracker_host=None, tracker_port=None)
-    assert (device.by_gateway, device.tracker_host) == (False, "127.0.0.1")
+    device = farm.add_device("a", by_gateway=True)
+    assert not device.by_gateway
     farm.services.close()
     with pytest.raises(ValidationError, match="TUNEFARM_GATEWAY_DIR is needed"):
         farm_settings(tmp_path, gateway="g:1")
 
 
 def test_a_ticket_takes_the_lease_that_holds_the_device_now(farm: Farm, keys: Path) -> None:
-    device = farm.add_device("a", by_gateway=True, rpc_key="key", tracker_host=None, tracker_port=None)
+    device = farm.add_device("a", by_gateway=True, rpc_key="key")
     with farm.services.uow.write() as repos:
         lease = repos.devices.lease(device.device_key, "step:1", 60.0)
     assert lease is not None
@@ -152,8 +160,6 @@ def test_a_device_behind_the_gateway_is_this_machine_by_its_id_alone(farm: Farm)
         "here",
         by_gateway=True,
         device_model=model,
-        tracker_host=None,
-        tracker_port=None,
         info={"machine_id": machine_id()},
     )
     other = farm.add_device(
@@ -161,8 +167,6 @@ def test_a_device_behind_the_gateway_is_this_machine_by_its_id_alone(farm: Farm)
         "there",
         by_gateway=True,
         device_model=model,
-        tracker_host=None,
-        tracker_port=None,
         info={"machine_id": "f" * 16},
     )
     assert is_this_machine(remote_device(device, way))

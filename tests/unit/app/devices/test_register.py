@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_app.devices.register import DeviceRegistration, heartbeat, register_device
+from tunefarm_app.devices.register import heartbeat
 from tunefarm_db.values import DeviceState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError
 
@@ -34,8 +34,6 @@ def test_devices_of_a_pool_are_alike(farm) -> None:
         {"name": "a b"},
         {"device_key": "x" * 101},
         {"rpc_key": "a\nb"},
-        {"tracker_host": "h h"},
-        {"tracker_port": 0},
         {"target": {"kind": "quantum"}},
     ],
 )
@@ -64,36 +62,6 @@ def test_what_an_agent_tells_of_its_machine_is_short_and_can_be_stored(farm, inf
     assert heartbeat(farm.services, device.id, info={"cores": 8, "cpu": "é"}).info["cores"] == 8
     path = {"path": "C:\\u0000x"}  # a backslash and five letters
     assert heartbeat(farm.services, device.id, info=path).info == path
-
-
-@pytest.mark.parametrize(
-    ("host", "port", "is_allowed"),
-    [
-        ("127.0.0.1", 9190, True),
-        ("lab", 7, True),
-        ("lab2", 8, True),
-        ("lab", 8, False),
-        ("127.0.0.1", 5432, False),
-    ],
-)
-def test_a_device_names_a_tracker_of_the_farm(farm, host: str, port: int, *, is_allowed: bool) -> None:
-    farm = farm.with_settings(further_trackers="lab:7,lab2:8")
-    registration = DeviceRegistration(
-        name="d",
-        device_key="pool",
-        target={"kind": "llvm"},
-        info={},
-        device_model="m",
-        rpc_key="k",
-        tracker_host=host,
-        tracker_port=port,
-    )
-    if is_allowed:
-        assert register_device(farm.services, registration, any_tracker=False).tracker_port == port
-        return
-    with pytest.raises(InvalidInputError) as caught:
-        register_device(farm.services, registration, any_tracker=False)
-    assert caught.value.code == "tracker-not-allowed"
 
 
 def test_heartbeats(farm) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from farm_processes import free_port
 
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.engines.replay_sessions import SessionRunner
+from tunefarm_app.identity.authority import ensure_authority
 from tunefarm_app.runtime.composition import compose_worker
 from tunefarm_app.settings import Settings
 from tunefarm_db.values import Device
@@ -50,14 +52,21 @@ def test_a_device_that_opens_no_session_has_no_measurements(farm, tmp_path: Path
 
 
 @pytest.mark.parametrize("opens", [False, True])
-def test_sessions_are_opened_where_the_setting_says_so(farm, opens: bool) -> None:
+def test_sessions_are_opened_where_the_setting_says_so(farm, opens: bool, tmp_path: Path) -> None:
+    ensure_authority(tmp_path)
     settings: Settings = farm.services.settings.model_copy(
-        update={"engine": "replay", "replay_sessions": opens}
+        update={
+            "engine": "replay",
+            "replay_sessions": opens,
+            "gateway": "127.0.0.1:1",
+            "gateway_dir": tmp_path,
+        }
     )
     services = compose_worker(settings, draining=lambda: False)
     try:
         engine = services.require_engine()
-        with engine.measuring(farm.add_device(), cancellation=Cancellation()) as option:
+        device = replace(farm.add_device(), by_gateway=True)
+        with engine.measuring(device, cancellation=Cancellation()) as option:
             assert isinstance(option.runner, SessionRunner) is opens
     finally:
         services.close()

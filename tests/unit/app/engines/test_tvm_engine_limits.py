@@ -16,6 +16,10 @@ from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.records.history import History
 
 
+def nowhere(_device: Any, _gateway: Any) -> Any:
+    """Return no address: nothing here measures."""
+
+
 def test_a_compile_knows_when_its_step_is_stopped(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -26,9 +30,8 @@ def test_a_compile_knows_when_its_step_is_stopped(
         return Artifact(path=tmp_path / "a.tunefarm", manifest={}, report={})
 
     monkeypatch.setattr(tvm_engine, "compile_model", compiled)
-    monkeypatch.setattr(tvm_engine, "remote_device", lambda _device, _gateway: None)
     engine = tvm_engine.TvmEngine(
-        settings.model_copy(update={"compile_time_limit_sec": 700.0, "timing_sec": 3.0})
+        settings.model_copy(update={"compile_time_limit_sec": 700.0, "timing_sec": 3.0}), reach=nowhere
     )
     nobody = cast("Any", SimpleNamespace(parts=()))
 
@@ -62,9 +65,8 @@ def test_a_calibrated_device_finds_a_child_that_has_loaded_tvm(
 ) -> None:
     kept: list[int] = []
     monkeypatch.setattr(tvm_engine, "measure_peak", lambda *_args, **_named: "peak")
-    monkeypatch.setattr(tvm_engine, "remote_device", lambda _device, _gateway: None)
     monkeypatch.setattr(tvm_engine.WARM, "keep", kept.append)
-    engine = tvm_engine.TvmEngine(settings.model_copy(update={"warm_children": 2}))
+    engine = tvm_engine.TvmEngine(settings.model_copy(update={"warm_children": 2}), reach=nowhere)
     device = cast("Any", SimpleNamespace(info={}, target={"kind": "llvm"}))
     assert engine.measure_peak(device, cancellation=Cancellation()) == "peak"
     assert kept == [2]

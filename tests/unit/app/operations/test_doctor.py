@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 import sys
-import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,6 @@ from pydantic import SecretStr
 from small_disk import small_disk
 from sqlalchemy import text
 
-from tunefarm_app.devices.register import heartbeat
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.operations.check_results import Verdict, judge_clock, judge_versions, pinned
 from tunefarm_app.operations.doctor import examine, examine_at_rest
@@ -29,35 +25,6 @@ from tunefarm_tuning.process import sandbox
 from tunefarm_tuning.target.linker import linker_command
 
 
-@pytest.fixture
-def tracker_port() -> Iterator[int]:
-    """Something that greets like a TVM tracker."""
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with connection:
-                connection.sendall(connection.recv(4))
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    yield listener.getsockname()[1]
-    listener.shutdown(socket.SHUT_RDWR)
-    listener.close()
-    thread.join(60)
-
-
-@pytest.fixture
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
 def findings(farm: Any) -> dict[str, tuple[str, str]]:
     return {finding.check: (finding.verdict.value, finding.message) for finding in examine(farm.services)}
 
@@ -67,8 +34,8 @@ def run_sql(farm: Any, sql: str) -> None:
         repos._connection.execute(text(sql))
 
 
-def test_a_farm_that_is_well(farm: Any, tracker_port: int) -> None:
-    farm.add_device(tracker_port=tracker_port)
+def test_a_farm_that_is_well(farm: Any) -> None:
+    farm.add_device()
     findings = examine(farm.services)
     assert [
         (finding.check, finding.verdict) for finding in findings if finding.verdict is not Verdict.OK
@@ -77,33 +44,31 @@ def test_a_farm_that_is_well(farm: Any, tracker_port: int) -> None:
     assert not any(finding.advice for finding in findings)
 
 
-def test_whatever_is_wrong_has_an_advice(farm: Any, closed_port: int) -> None:
+def test_whatever_is_wrong_has_an_advice(farm: Any) -> None:
     farm.inbox.up = False
-    farm.add_device(tracker_port=closed_port)
+    farm.add_device()
     run_sql(farm, "UPDATE devices SET state = 'offline', reason = 'not heard of', ready = 0")
     bad = {finding.check: finding for finding in examine(farm.services) if finding.verdict is not Verdict.OK}
     assert {name: finding.verdict.value for name, finding in bad.items()} == {
         "broker": "failed",
-        "tracker": "failed",
         "devices": "failed",
     }
     assert all(finding.advice for finding in bad.values())
-    assert f"127.0.0.1:{closed_port}" in bad["tracker"].message
     assert "dev-1 is offline (not heard of)" in bad["devices"].message
 
 
-def test_a_tracker_that_only_the_devices_reach(farm: Any, closed_port: int) -> None:
-    device = farm.add_device(tracker_port=closed_port)
-    heartbeat(farm.services, device.id, ready=True)
-    verdict, message = findings(farm)["tracker"]
-    assert verdict == "ok"
-    assert "dev-1 is registered with it" in message
+def test_a_farm_without_a_gateway_is_told_that_it_needs_one(farm: Any) -> None:
+    assert findings(farm)["gateway"] == ("ok", "none is needed: measurements are replayed")
+    measuring = farm.with_settings(engine="tvm")
+    (check,) = [finding for finding in examine(measuring.services) if finding.check == "gateway"]
+    assert check.verdict is Verdict.FAILED
+    assert "TUNEFARM_GATEWAY" in check.advice
 
 
-def test_devices(farm: Any, tracker_port: int) -> None:
+def test_devices(farm: Any) -> None:
     assert findings(farm)["devices"] == ("failed", "there is none")
-    farm.add_device("a", tracker_port=tracker_port)
-    bad = farm.add_device("b", tracker_port=tracker_port)
+    farm.add_device("a")
+    bad = farm.add_device("b")
     with farm.services.uow.write() as repos:
         repos.devices.apply(bad.id, DeviceEvent.QUARANTINE, "it smells burnt")
     verdict, message = findings(farm)["devices"]
@@ -227,7 +192,7 @@ def test_a_database_that_is_away(farm: Any, tmp_path: Path) -> None:
     object.__setattr__(services, "uow", UnitOfWork(make_engine(away.get_secret_value())))
     by_check = {finding.check: finding for finding in examine(services)}
     assert {name for name, finding in by_check.items() if finding.verdict is Verdict.FAILED} == {
-        *("database", "tracker", "devices", "steps", "webhooks", "clock"),
+        *("database", "devices", "steps", "webhooks", "clock"),
     }
     assert "See the check `database`" in by_check["steps"].advice
     assert by_check["broker"].verdict is Verdict.OK
@@ -299,14 +264,11 @@ def test_a_disk_that_takes_nothing_more(farm: Any, tmp_path: Path) -> None:
         assert "MB free" in store.message
 
 
-def test_without_a_database_the_rest_is_looked_at(farm: Any, tracker_port: int, tmp_path: Path) -> None:
-    configured = farm.with_settings(tracker=f"127.0.0.1:{tracker_port}")
-    away = replace(
-        configured.services, uow=UnitOfWork(make_engine(f"sqlite:///{tmp_path}/no/such/folder/farm.db"))
-    )
+def test_without_a_database_the_rest_is_looked_at(farm: Any, tmp_path: Path) -> None:
+    away = replace(farm.services, uow=UnitOfWork(make_engine(f"sqlite:///{tmp_path}/no/such/folder/farm.db")))
     verdicts = {finding.check: finding.verdict.value for finding in examine(away)}
     assert verdicts["database"] == verdicts["devices"] == verdicts["steps"] == "failed"
-    assert verdicts["tracker"] == verdicts["versions"] == verdicts["store"] == "ok"
+    assert verdicts["gateway"] == verdicts["versions"] == verdicts["store"] == "ok"
 
 
 def test_advice_is_about_the_states_that_there_are(farm: Any) -> None:

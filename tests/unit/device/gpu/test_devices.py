@@ -123,10 +123,9 @@ def test_one_gpu_has_the_machines_name(driver: Driver) -> None:
 
 def test_each_of_several_gpus_is_a_device(driver: Driver, tmp_path: Path) -> None:
     driver.has("H100", "H100", "H100")
-    devices = lent("--name=box", "--target=cuda", f"--work-dir={tmp_path}", "--port=9000")
+    devices = lent("--name=box", "--target=cuda", f"--work-dir={tmp_path}")
     assert [device.settings.name for device in devices] == ["box-gpu0", "box-gpu1", "box-gpu2"]
     assert [device.settings.work_dir for device in devices] == [tmp_path / f"gpu{n}" for n in range(3)]
-    assert [device.settings.port for device in devices] == [9000, 9001, 9002]
     assert [device.settings.gpu for device in devices] == [uuid(n) for n in range(3)]
     assert names("--name=box", "--gpu=0,2") == ["box-gpu0", "box-gpu2"]
     assert names("--name=box", "--target=cuda", CUDA_VISIBLE_DEVICES="1,2") == ["box-gpu1", "box-gpu2"]
@@ -138,15 +137,15 @@ def test_each_of_several_gpus_is_a_device(driver: Driver, tmp_path: Path) -> Non
 def test_the_agent_of_a_gpu_understands_its_command(driver: Driver, tmp_path: Path) -> None:
     driver.has("H100", "H100")
     variables = {**ENVIRONMENT, "TUNEFARM_ENROLMENT_TOKEN": "tfk_token"}
-    options = ["--name=box", "--gpu=all", f"--work-dir={tmp_path}", "--tracker=[::1]:9190", "--port=9000"]
+    options = ["--name=box", "--gpu=all", f"--work-dir={tmp_path}", "--gateway=[::1]:9443"]
     for device in devices_of(read_settings(options, variables), variables):
-        (tmp_path / f"gpu{device.settings.port - 9000}").mkdir()
+        device.settings.work_dir.mkdir()
         credential = device.settings.work_dir / "credential"
         credential.write_text("tfk_own\n")
         own = child_environment(variables)
         (again,) = devices_of(read_settings(command_of(device.settings)[3:], own), own)
         assert again.gpu == device.gpu
-        for name in ("name", "target", "work_dir", "port", "tracker", "gpu"):
+        for name in ("name", "target", "work_dir", "gateway", "gpu"):
             assert getattr(again.settings, name) == getattr(device.settings, name)
         assert (again.settings.token, again.settings.api_key) == (None, "tfk_own")
 

@@ -34,11 +34,9 @@ class Scene:
     def __init__(self) -> None:
         self.now = 1000.0
         self.servers: list[ScriptedServer] = []
-        self.found: tuple[bool, bool | None] = (True, True)
+        self.found: tuple[bool, bool] = (True, True)
         self.fails_to_start = False
-        self.keeper = ServerKeeper(
-            self._start, lambda port: self.found, clock=lambda: self.now, probe_sec=1.0
-        )
+        self.keeper = ServerKeeper(self._start, lambda: self.found, clock=lambda: self.now, probe_sec=1.0)
 
     def _start(self) -> ScriptedServer:
         if self.fails_to_start:
@@ -84,13 +82,13 @@ def test_a_server_without_proof_is_ended_without_grace() -> None:
     assert len(scene.servers) == 2
 
 
-def test_an_absent_tracker_is_waited_for() -> None:
+def test_an_absent_gateway_is_waited_for() -> None:
     scene = Scene()
     scene.run(2)
-    scene.found = (True, None)
+    scene.found = (True, False)
     scene.run(600)
     assert scene.keeper.state is ServerState.SUSPECT
-    assert scene.keeper.reason == "the tracker does not answer"
+    assert scene.keeper.reason == "the gateway does not answer"
     assert len(scene.servers) == 1
     scene.found = (True, True)
     scene.run(2)

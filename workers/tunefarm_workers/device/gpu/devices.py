@@ -76,11 +76,10 @@ def devices_of(settings: AgentSettings, environment: Mapping[str, str] = os.envi
                 ),
                 target=target,
                 gpu=gpu.uuid,
-                port=settings.port + number if settings.port else 0,
             ),
             gpu=gpu,
         )
-        for number, gpu in enumerate(chosen)
+        for gpu in chosen
     ]
 
 

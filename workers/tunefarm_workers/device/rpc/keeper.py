@@ -42,9 +42,8 @@ class ServerKeeper:
 
     Args:
         start: Starts a server.
-        prove: Takes the server's port, returns whether it answers at its front door, and whether the tracker lists it.
+        prove: Returns whether the server answers at its front door, and whether the gateway has the device.
         clock: Monotonic seconds.
-        listed_by: What lists it, for reasons.
         judge: Makes the judge of a life that began now.
 
     Attributes:
@@ -56,11 +55,10 @@ class ServerKeeper:
     def __init__(
         self,
         start: Callable[[], Server],
-        prove: Callable[[int], tuple[bool, bool | None]],
+        prove: Callable[[], tuple[bool, bool]],
         *,
         clock: Callable[[], float],
         probe_sec: float = 2.0,
-        listed_by: str = "tracker",
         judge: Callable[[float], Liveness] = Liveness,
     ) -> None:
         self._start = start
@@ -68,11 +66,10 @@ class ServerKeeper:
         self._clock = clock
         self._probe_sec = probe_sec
         self._judge = judge
-        self._listed_by = listed_by
         self._backoff = Backoff(first_sec=0.5, most_sec=30.0)
         self._server: Server | None = None
         self._liveness: Liveness | None = None
-        self._port: int | None = None
+        self._listens = False
         self._start_at = 0.0
         self._probe_at = 0.0
         self._serving_since: float | None = None
@@ -105,12 +102,12 @@ class ServerKeeper:
         if code is not None:
             self._give_up(f"the RPC server ended with code {code}")
             return
-        if self._port is not None and now >= self._probe_at:
-            hello, listed = self._prove(self._port)
+        if self._listens and now >= self._probe_at:
+            hello, connected = self._prove()
             now = self._clock()
             self._probe_at = now + self._probe_sec
-            self._liveness.observe(now, hello=hello, listed=listed)
-            self._note(now, hello=hello, listed=listed, proven=self._liveness.proven)
+            self._liveness.observe(now, hello=hello, connected=connected)
+            self._note(now, hello=hello, proven=self._liveness.proven)
         verdict = self._liveness.verdict(now)
         if verdict is not None:
             self._give_up(f"the RPC server was restarted: {verdict}")
@@ -120,7 +117,7 @@ class ServerKeeper:
         if self._server is not None:
             self._server.end(grace_sec=_GRACE_SEC)
             self._server = None
-        self._port = None
+        self._listens = False
         self._start_at = 0.0
         self.state, self.reason = ServerState.STOPPED, "the agent is stopping"
 
@@ -138,7 +135,7 @@ class ServerKeeper:
     def _take_events(self, now: float, server: Server, liveness: Liveness) -> None:
         for event in server.events():
             if event.get("event") == "listening":
-                self._port = int(event["port"])
+                self._listens = True
                 self._probe_at = now
                 liveness.began_to_listen(now)
             if event.get("event") in ("session-started", "session-ended"):
@@ -146,7 +143,7 @@ class ServerKeeper:
             ended_badly = event.get("ending") not in (None, "finished")
             log.log(logging.WARNING if ended_badly else logging.DEBUG, "rpc server: %s", event)
 
-    def _note(self, now: float, *, hello: bool, listed: bool | None, proven: bool) -> None:
+    def _note(self, now: float, *, hello: bool, proven: bool) -> None:
         if proven:
             self._serving_since = self._serving_since or now
             if now - self._serving_since >= _CALM_SEC:
@@ -154,15 +151,9 @@ class ServerKeeper:
             self.state, self.reason = ServerState.SERVING, ""
             return
         self._serving_since = None
-        if not hello:
-            why = "the RPC server does not answer"
-        elif listed is None:
-            why = f"the {self._listed_by} does not answer"
-        else:
-            why = f"the {self._listed_by} does not list the device"
         # A server that is starting is not judged.
         self.state = ServerState.STARTING if self.state is ServerState.STARTING else ServerState.SUSPECT
-        self.reason = why
+        self.reason = "the gateway does not answer" if hello else "the RPC server does not answer"
 
     def _give_up(self, reason: str) -> None:
         log.warning("%s", reason)
@@ -170,7 +161,7 @@ class ServerKeeper:
         # No grace: a running session is lost anyway, and a frozen server would not use the time.
         self._server.end(grace_sec=0.0)
         self._server = None
-        self._port = None
+        self._listens = False
         self._serving_since = None
         self._in_session = False
         self.state, self.reason = ServerState.STOPPED, reason

@@ -1,4 +1,4 @@
-"""Probe an RPC server as its users reach it: through the tracker and by a connection.
+"""Probe an RPC server as its users reach it, by a connection.
 
 A process id proves nothing: TVM's own server lives on after its listener has died.
 """
@@ -15,7 +15,6 @@ from tunefarm_workers.device.rpc.wire import (
     INT,
     TRACKER_MAGIC,
     Address,
-    TrackerCode,
     WireError,
     pack_frame,
     pack_hello,
@@ -41,21 +40,6 @@ def greets(connect: Callable[[], socket.socket], *, timeout_sec: float = TIMEOUT
             return bool(code == CODE_MISMATCH)
     except OSError:
         return False
-
-
-def is_listed(tracker: Address, rpc_key: str, port: int, *, timeout_sec: float = TIMEOUT_SEC) -> bool | None:
-    """Return whether the tracker lists a server with this key and port; None if the tracker does not answer."""
-    try:
-        with socket.create_connection(tracker, timeout_sec) as connection:
-            code, summary = ask_tracker(connection, [TrackerCode.SUMMARY])
-            if code != TrackerCode.SUCCESS:
-                return None
-            return any(
-                server.get("key") == f"server:{rpc_key}" and server["addr"][1] == port
-                for server in summary["server_info"]
-            )
-    except (OSError, LookupError, TypeError, ValueError):
-        return None
 
 
 def ask_tracker(connection: socket.socket, question: list[Any]) -> Any:

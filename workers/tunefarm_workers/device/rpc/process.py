@@ -18,7 +18,6 @@ from typing import Any
 from tunefarm_tuning.process.lifeline import end_orphans
 from tunefarm_tuning.process.running import TVM_ENVIRONMENT
 from tunefarm_tuning.process.sandbox import SANDBOX_VARIABLES
-from tunefarm_workers.device.rpc.wire import Address
 
 _MEMORY_SLACK_BYTES = 4 << 30
 """Address space that TVM and its threads reserve without using memory."""
@@ -34,23 +33,14 @@ SERVER_MODULE = "tunefarm_workers.device.hardened_server"
 def server_command(
     *,
     module: str = SERVER_MODULE,
-    host: str,
-    port: int,
     rpc_key: str,
-    tracker: Address | None,
-    advertise: str | None,
     work_dir: Path,
     max_session_sec: float,
     memory_bytes: int | None,
 ) -> list[str]:
-    """Return the command line of the server; without a tracker, `RpcProcess` adds the door."""
-    command = [sys.executable, "-m", module, f"--host={host}", f"--port={port}", f"--key={rpc_key}"]
-    command.append(f"--work-dir={work_dir}")
-    if tracker is not None:
-        command.append(f"--tracker={tracker[0]}:{tracker[1]}")
+    """Return the command line of the server; `RpcProcess` adds the door."""
+    command = [sys.executable, "-m", module, f"--key={rpc_key}", f"--work-dir={work_dir}"]
     command.append(f"--max-session-sec={max_session_sec}")
-    if advertise is not None:
-        command.append(f"--advertise={advertise}")
     if memory_bytes is not None:
         command.append(f"--memory-bytes={memory_bytes + _MEMORY_SLACK_BYTES}")
     return command
@@ -84,24 +74,21 @@ class RpcProcess:
     Args:
         command: The server's command line.
         environment: Its environment.
-        has_door: Whether connections come through `connect` alone, and the server listens nowhere.
     """
 
-    def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], *, has_door: bool = False
-    ) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._events: deque[dict[str, Any]] = deque(maxlen=_MAX_EVENTS)
         self._door, theirs = socket.socketpair()
         self._door.settimeout(_HAND_OVER_SEC)
         self._door_lock = threading.Lock()
         with theirs:
             self._process = subprocess.Popen(
-                [*command, *([f"--door={theirs.fileno()}"] if has_door else [])],
+                [*command, f"--door={theirs.fileno()}"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=dict(environment),
                 process_group=0,
-                pass_fds=(theirs.fileno(),) if has_door else (),
+                pass_fds=(theirs.fileno(),),
             )
         self._drain = threading.Thread(target=self._read_events, name="rpc-events", daemon=True)
         self._drain.start()
@@ -111,7 +98,7 @@ class RpcProcess:
         return self._process.pid
 
     def connect(self) -> socket.socket:
-        """Return a new connection to a server that has a door.
+        """Return a new connection to the server, through its door: it listens nowhere.
 
         Raises:
             OSError: If the server has ended, or takes nothing.

@@ -72,8 +72,8 @@ def test_a_device_that_is_not_ready_is_offline(uow: UnitOfWork, seed: Any) -> No
     with uow.write() as repos:
         assert repos.devices.lease("cpu", "a", LEASE_SEC) is None
         assert repos.devices.heartbeat(device.id, ready=True).state is DeviceState.CHECKING
-        away = repos.devices.heartbeat(device.id, ready=False, reason="its tracker is away")
-        assert (away.state, away.reason) == (DeviceState.OFFLINE, "its tracker is away")
+        away = repos.devices.heartbeat(device.id, ready=False, reason="the gateway is away")
+        assert (away.state, away.reason) == (DeviceState.OFFLINE, "the gateway is away")
 
 
 def stored(state: DeviceState, uow: UnitOfWork, device: Any) -> None:

@@ -34,7 +34,7 @@ def _knows_pass_rights() -> bool:
 @pytest.mark.skipif(not _knows_pass_rights(), reason="needs Linux 6.16")
 def test_a_session_cannot_leave_open_files_in_the_agents_end() -> None:
     """A session on a GPU may call what sends them: CUDA's driver does."""
-    process = RpcProcess([sys.executable, "-c", SENDS], {}, has_door=True)
+    process = RpcProcess([sys.executable, "-c", SENDS], {})
     try:
         with process.connect() as connection:
             connection.settimeout(30.0)

@@ -1,4 +1,4 @@
-"""The TVM tracker as a process: ``python -m tunefarm_workers.tracker --host 127.0.0.1 --port 0``.
+"""The TVM tracker as a process, for tests that speak to a server with TVM's own client: no farm has one.
 
 Prints one JSON line, ``{"host": ..., "port": ...}``, as soon as it listens. TVM's own entry point
 (``tvm.exec.rpc_tracker``) starts a second process that outlives a killed parent, cannot take any free port, and never
@@ -26,9 +26,7 @@ _KEEPALIVE_PROBES = 3
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tunefarm_workers.tracker", description="Run the TVM tracker."
-    )
+    parser = argparse.ArgumentParser(description="Run the TVM tracker.")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one (default)")
     parser.add_argument("--with-stdin", action="store_true", help="end when standard input ends")
@@ -47,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(json.dumps({"host": arguments.host, "port": listener.getsockname()[1]}), flush=True)
     from tvm.rpc import tracker
 
-    tracker._tracker_server(listener, tracker.base.random_key("tracker"))  # noqa: SLF001 (a test watches the name)
+    tracker._tracker_server(listener, tracker.base.random_key("tracker"))
     return 0
 
 
