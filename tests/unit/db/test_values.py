@@ -16,12 +16,13 @@ _WITHOUT_VALUE = {"counters", "device_slots", "reserved_bytes"}
 """Tables that are only ever summed up."""
 
 _HIDDEN: dict[type[Base], set[str]] = {
+    tables.DeviceRow: {"tracker_host", "tracker_port"},  # of farms before gateways
     tables.ModelRow: {"shapes_key"},
     tables.ModelTaskRow: {"revision"},
     tables.SpaceRow: {"created_at"},
     tables.WorkloadRow: {"created_at"},
 }
-"""Columns that queries use and no value shows."""
+"""Columns that queries or earlier releases use and no value shows."""
 
 _JOINED: dict[type[Any], set[str]] = {
     values.DevicePeak: {"device_name", "device_key", "device_model"},
