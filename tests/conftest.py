@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, settings
-from private_postgres import started_postgres
+from private_postgres import PrivatePostgres, started_postgres
 
 pytest_plugins = ("exhaustive",)
 
@@ -38,21 +38,29 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[str]:
-    """URL of a private PostgreSQL server, which ends with the session."""
+def private_postgres() -> Iterator[PrivatePostgres]:
+    """A private PostgreSQL server, which ends with the session."""
     server = started_postgres("fsync=off", "max_connections=100")
     try:
-        yield server.url
+        yield server
     finally:
         server.close()
 
 
+@pytest.fixture(scope="session")
+def postgres_server(private_postgres: PrivatePostgres) -> str:
+    """URL of the private PostgreSQL server."""
+    return private_postgres.url
+
+
 @pytest.fixture
-def new_postgres_url(postgres_server: str) -> Iterator[Callable[[], str]]:
+def new_postgres_url(private_postgres: PrivatePostgres) -> Iterator[Callable[[], str]]:
     """A function that makes an empty PostgreSQL database and returns its URL; all are dropped after the test."""
     import psycopg
 
     names: list[str] = []
+    private_postgres.start_if_ended()
+    postgres_server = private_postgres.url
 
     def make() -> str:
         name = f"test_{uuid4().hex}"

@@ -124,6 +124,7 @@ def walker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walker]:
             store_dir=folder / "store",
             max_upload_bytes=100_000,
             max_samples_bytes=100_000,
+            key_rate="",  # a fast machine asks more than 6,000 times a minute
             gateway="127.0.0.1:9443",
             gateway_dir=folder / "gateway",
             signing_key=folder / "signing" / "key.pem",

@@ -59,6 +59,16 @@ class PrivatePostgres:
             self._comes_up, lambda: f"PostgreSQL, which says: {self._last_words()}", within_sec=within_sec
         )
 
+    def start_if_ended(self) -> None:
+        """Start the server again if it ended by itself between two tests; its log goes to standard error.
+
+        That was seen twice, in long runs of many tests, and never where a test could have ended it.
+        """
+        if self._process is None or self._process.poll() is None:
+            return
+        print(f"PostgreSQL ended ({self._process.poll()}): {self._last_words()}", file=sys.__stderr__)
+        self.start()
+
     def _last_words(self) -> str:
         return (self.folder / "log").read_text(encoding="utf-8", errors="replace")[-2000:]
 
