@@ -19,7 +19,16 @@ from rpc_client import connect
 from waiting import wait_gone, wait_until
 
 from tunefarm_workers.device.rpc import probe
-from tunefarm_workers.device.rpc.wire import CODE_MISMATCH, INT, RPC_MAGIC, pack_hello, receive_exactly
+from tunefarm_workers.device.rpc.wire import (
+    CODE_MISMATCH,
+    INT,
+    RPC_MAGIC,
+    TRACKER_MAGIC,
+    pack_frame,
+    pack_hello,
+    receive_exactly,
+    unpack_frame,
+)
 
 
 def test_a_session_runs_and_leaves_nothing(server: Any, client: Any) -> None:
@@ -83,7 +92,7 @@ def test_bad_hellos_cost_their_own_connection_only(server: Any, client: Any) -> 
     for data in HELLOS.values():
         with connect(server.port) as connection:
             connection.sendall(data)
-    assert probe.answers_hello(("127.0.0.1", server.port))
+    assert probe.greets(lambda: socket.create_connection(("127.0.0.1", server.port), probe.TIMEOUT_SEC))
     client.assert_serves()
 
 
@@ -159,7 +168,7 @@ def test_a_frozen_tracker_does_not_freeze_the_server(tracker: Any, server: Any, 
     server.wait_for("tracker")
     os.kill(tracker.pid, signal.SIGSTOP)
     server.wait_for("tracker", count=2)
-    assert probe.answers_hello(("127.0.0.1", server.port))
+    assert probe.greets(lambda: socket.create_connection(("127.0.0.1", server.port), probe.TIMEOUT_SEC))
     os.kill(tracker.pid, signal.SIGCONT)
     client.assert_serves()
 
@@ -215,7 +224,23 @@ def _reset_on_close(connection: socket.socket) -> None:
 
 
 def _ask_tracker_for_device(asking: socket.socket, key: str) -> tuple[str, int, str]:
-    code, value = probe.ask_tracker(asking, [4, key, "", 1])
+    code, value = _ask_tracker(asking, [4, key, "", 1])
     assert code == 0
     host, port, match_key = value
     return host, port, match_key
+
+
+def _ask_tracker(connection: socket.socket, question: list[Any]) -> Any:
+    """Send the tracker a greeting and a request, and return its answer."""
+    connection.sendall(INT.pack(TRACKER_MAGIC))
+    assert receive_exactly(connection, INT.size) == INT.pack(TRACKER_MAGIC), "this is not a tracker"
+    connection.sendall(pack_frame(question))
+    received = bytearray()
+    while True:
+        is_complete, answer = unpack_frame(received)
+        if is_complete:
+            return answer
+        chunk = connection.recv(1 << 16)
+        if not chunk:
+            raise ConnectionResetError("the tracker closed the connection")
+        received += chunk

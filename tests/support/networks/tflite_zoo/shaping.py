@@ -83,13 +83,17 @@ def concatenation() -> Case:
     return net.case(net.op("CONCATENATION", [a, b], (2, 5, 4), options="ConcatenationOptions", fields=fields))
 
 
-@case
-def concatenation_of_images() -> Case:
-    net = Net()
+def _joined_images(net: Net) -> int:
     inp = (1, 4, 4, 3)
     x = net.input(inp)
     y = net.conv(x, inp, (1, 4, 4, 5))
-    joined = net.op("CONCATENATION", [x, y], (1, 4, 4, 8), options="ConcatenationOptions", fields={"Axis": 3})
+    return net.op("CONCATENATION", [x, y], (1, 4, 4, 8), options="ConcatenationOptions", fields={"Axis": 3})
+
+
+@case
+def concatenation_of_images() -> Case:
+    net = Net()
+    joined = _joined_images(net)
     return net.case(net.conv(joined, (1, 4, 4, 8), (1, 4, 4, 2), 1))
 
 
@@ -243,10 +247,7 @@ def slices_of_joined_tensors() -> Case:
 @case
 def slices_of_joined_images() -> Case:
     net = Net()
-    inp = (1, 4, 4, 3)
-    x = net.input(inp)
-    y = net.conv(x, inp, (1, 4, 4, 5))
-    joined = net.op("CONCATENATION", [x, y], (1, 4, 4, 8), options="ConcatenationOptions", fields={"Axis": 3})
+    joined = _joined_images(net)
     part = net.op(
         "SLICE", [joined, net.ints(0, 0, 0, 1), net.ints(1, 4, 4, 5)], (1, 4, 4, 5), options="SliceOptions"
     )
