@@ -303,8 +303,13 @@ def check_source(farm: Any, job_id: str) -> None:
 def check_report(farm: Any, job_id: str) -> None:
     """Check that the real compiler's evidence is all in the job's report, and in its page."""
     report = job_report(farm.services, job_id)
-    # Latencies may be rough, and twelve trials find nothing faster than untuned kernels.
-    expected = ("rough", "untuned: the whole", "fell back to untuned: the network took")
+    # What the machine's noise decides: latencies may be rough, and twelve trials may find nothing that is faster than untuned kernels.
+    expected = (
+        "rough",
+        "untuned: the whole",
+        "fell back to untuned: the network took",
+        "the timings of the whole network do not tell",
+    )
     assert not [text for text in report.warnings if not any(words in text for words in expected)]
     assert report.latency is not None
     assert report.latency.onnxruntime is not None
