@@ -19,7 +19,8 @@ class Core:
 
     Attributes:
         fma_per_cycle: Multiply-adds of vectors.
-        loads_per_cycle: Loads of vectors.
+        loads_per_cycle: Loads of single factors.
+        loads_of_vector: How many of these take as long as the load of a vector.
         fma_latency_cycles: From a multiply-add to the next one of the same sum.
         exposed_load_cycles: Cycles that a load of a vector takes beside multiply-adds; cores that reorder instructions hide them.
         exposed_factor_cycles: The same of a load of a single factor.
@@ -31,6 +32,7 @@ class Core:
 
     fma_per_cycle: float = 2.0
     loads_per_cycle: float = 2.0
+    loads_of_vector: float = 1.0
     fma_latency_cycles: float = 4.0
     exposed_load_cycles: float = 0.0
     exposed_factor_cycles: float = 0.0
@@ -41,7 +43,10 @@ class Core:
 
 
 ANY_X86 = Core()
-"""The least of the CPUs with AVX2."""
+"""The least of the CPUs with AVX-512."""
+AVX2 = Core(loads_per_cycle=1.25, loads_of_vector=2.0, fma_latency_cycles=5.0)
+"""x86 CPUs without AVX-512, whose multiply-adds take factors from registers alone. Fitted to tiles of convolutions on a Zen 3
+(benchmarks/results/avx2.md): its books say two loads a cycle, and four cycles from sum to sum."""
 _FEWER = 28
 """Of the 32 registers: on x86 a multiply-add reads a factor from memory; Arm's takes registers alone, and LLVM loads several ahead. Tiles
 of 28 sums are moved from register to register on a Neoverse N1, and spilled on a Cortex-A55 (benchmarks/results/arm.md)."""

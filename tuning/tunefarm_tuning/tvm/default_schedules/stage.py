@@ -15,7 +15,7 @@ from tvm.s_tir import SBlock, SBlockRealize, Schedule
 from tvm.s_tir.schedule import ScheduleError
 from tvm.sym import Analyzer
 
-from tunefarm_tuning.target.cores import ANY_X86, Core, core_of
+from tunefarm_tuning.target.cores import ANY_X86, AVX2, Core, core_of
 from tunefarm_tuning.target.dot_products import (
     ByteProducts,
     bfloat16_lanes,
@@ -73,6 +73,8 @@ class Machine:
         vector_bytes = 32 if "avx" in features else 16
         if "avx512f" in features:
             vector_bytes, registers = 64, 32
+        elif core is ANY_X86:
+            core = AVX2
         return cls(
             vector_bytes=vector_bytes,
             registers=registers,

@@ -17,6 +17,7 @@ from tunefarm_tuning.tvm.kernels.dot_products import (
     DotProduct,
     Groups,
     Runs,
+    column_of_group,
     conv_sums,
     matmul_sums,
     padded,
@@ -33,6 +34,7 @@ def bfloat16_conv2d(
     strides: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
+    groups: Groups | None = None,
     kind: DotProduct = BFLOAT16,
     runs: Runs | None = None,
 ) -> Any:
@@ -40,18 +42,20 @@ def bfloat16_conv2d(
 
     Args:
         x: Activations, bfloat16, NHWC.
-        weights: As `dot_products.packed` returns them for ``[height, width, in, out]``; bfloat16.
+        weights: As `dot_products.packed_groups` returns them for ``[height, width, in, out]``; bfloat16.
         channels: The number of output channels.
         strides: Down, across.
         padding: Above, left, below, right.
         dilation: Down, across.
+        groups: Groups of channels; None for one.
         kind: The instruction.
         runs: If the columns of activations and weights are runs (`dot_products.conv_sums`).
     """
     sums, lead = conv_sums(
-        kind, x, weights, _with_zeros, strides=strides, padding=padding, dilation=dilation, runs=runs
-    )
-    return _cropped(sums, lead, channels)
+        kind, x, weights, _with_zeros,
+        strides=strides, padding=padding, dilation=dilation, groups=groups, runs=runs,
+    )  # fmt: skip
+    return _cropped(sums, lead, channels, groups)
 
 
 def bfloat16_matmul(x: Any, weights: Any, *, channels: int, kind: DotProduct = BFLOAT16) -> Any:
@@ -67,10 +71,16 @@ def _with_zeros(x: Any, shape: Sequence[int], before: Sequence[int], groups: Gro
     return padded(x, shape, before, lambda element: element, zero, f"{BFLOAT16.stage}_input", groups)
 
 
-def _cropped(sums: Any, lead: Sequence[int], channels: int) -> Any:
+def _cropped(sums: Any, lead: Sequence[int], channels: int, groups: Groups | None = None) -> Any:
     """Return the sums of a result's rows and channels, wherever the instruction leaves them."""
     if len(sums.shape) == len(lead) + 1 and padded_results(sums) == channels:
         return sums
-    return te.compute(
-        int64_sizes([*lead, channels]), lambda *indices: sum_at(sums, indices), name="bfloat16_cropped"
-    )
+
+    def at(*indices: Any) -> Any:
+        *outer, channel = indices
+        if groups is not None and groups.merged * groups.results * groups.computed != padded_results(sums):
+            group, number = channel // groups.results, channel % groups.results
+            channel = column_of_group(sums, groups, group, number, groups.results)
+        return sum_at(sums, (*outer, channel))
+
+    return te.compute(int64_sizes([*lead, channels]), at, name="bfloat16_cropped")

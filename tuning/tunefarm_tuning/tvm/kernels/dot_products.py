@@ -351,6 +351,12 @@ def sum_at(sums: Any, indices: Sequence[Any]) -> Any:
     return sums[(*outer, row // rows, channel // lanes, row % rows * lanes + channel % lanes)]
 
 
+def column_of_group(sums: Any, groups: Groups, group: Any, number: Any, each: int) -> Any:
+    """Return the column in which the sum of a group's result lies, if each group has so many."""
+    wide = padded_results(sums) // groups.computed
+    return group // groups.merged * wide + group % groups.merged * each + number
+
+
 def padded_results(sums: Any) -> int:
     """Return the number of results that the sums of a row have room for."""
     rows = KINDS[str(sums.op.name)].rows

@@ -23,6 +23,7 @@ from tunefarm_tuning.tvm.kernels.dot_products import (
     DotProduct,
     Groups,
     Runs,
+    column_of_group,
     conv_sums,
     matmul_sums,
     padded,
@@ -188,18 +189,17 @@ def _results(sums: Any, groups: Groups, centres: Sequence[Any]) -> Callable[...,
     own, wide = groups.results, padded_results(sums) // groups.computed
     each = own + 1 if centres else own
 
-    def column(group: Any, number: Any) -> Any:
-        return group // groups.merged * wide + group % groups.merged * each + number
-
     def at(*indices: Any) -> Any:
         *outer, channel = indices
         if (groups.computed == 1 and not centres) or (groups.merged * each == wide and not centres):
             return sum_at(sums, indices)
         group, number = (0, channel) if groups.count == 1 else (channel // own, channel % own)
-        total = sum_at(sums, (*outer, column(group, number)))
+        total = sum_at(sums, (*outer, column_of_group(sums, groups, group, number, each)))
         if not centres:
             return total
-        return total + centres[0][channel] * sum_at(sums, (*outer, column(group, own)))
+        return total + centres[0][channel] * sum_at(
+            sums, (*outer, column_of_group(sums, groups, group, own, each))
+        )
 
     return at
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 import tvm
@@ -17,13 +17,21 @@ from tvm import relax
 
 from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main, static_shape, tensor_dtype
 from tunefarm_tuning.tvm.kernels.bfloat16_kernels import bfloat16_conv2d, bfloat16_matmul
-from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, BFLOAT16_MATRICES, DotProduct, Runs, packed
+from tunefarm_tuning.tvm.kernels.dot_products import (
+    BFLOAT16,
+    BFLOAT16_MATRICES,
+    DotProduct,
+    Groups,
+    Runs,
+    packed_groups,
+)
 from tunefarm_tuning.tvm.kernels.narrow_depthwise import narrow_depthwise_conv2d
 from tunefarm_tuning.tvm.transform.convolution import (
     CHANNELS_LAST,
     convolution_name,
     geometry,
     groups_of,
+    instructions_of_groups,
     is_depthwise,
     runs_of_call,
 )
@@ -43,10 +51,12 @@ _MIN_RESULTS = 8
 """Fewer results leave more than half of a vector empty."""
 _MIN_CHANNELS = 3
 """A convolution of fewer channels leaves half of each pair of factors empty, or has no sum over channels."""
+_MOST_OF_FLOATS = 0.7
+"""Most instructions of a grouped convolution, as a share of those in float32, which round nothing and join small groups in a vector."""
 
 
 def multiply_bfloat16(mod: tvm.IRModule, lanes: int, matrix_lanes: int = 0) -> tvm.IRModule:
-    """Return the module with 2-D convolutions (channels last, ungrouped) and products by a matrix computed in bfloat16.
+    """Return the module with 2-D convolutions (channels last) and products by a matrix computed in bfloat16.
 
     Depthwise convolutions compute in float32, and read bfloat16.
 
@@ -67,7 +77,7 @@ class _Bfloat16ProductRewriter(NarrowProductRewriter):
     def __init__(self, mod: tvm.IRModule, lanes: int, matrix_lanes: int) -> None:
         self._lanes = {BFLOAT16: lanes, BFLOAT16_MATRICES: matrix_lanes}
         # By the address of the constant, which is kept alive here. None: bfloat16 cannot represent it.
-        self._weights: dict[tuple[int, DotProduct, bool], tuple[Any, Any]] = {}
+        self._weights: dict[tuple[int, DotProduct, Groups, bool], tuple[Any, Any]] = {}
         self._for_depthwise: set[Any] = set()
         super().__init__(mod)
 
@@ -81,41 +91,50 @@ class _Bfloat16ProductRewriter(NarrowProductRewriter):
         *kernel, depth, results = (int(size) for size in weight.ty.shape)
         if prod(kernel) * depth < _MIN_PRODUCTS or results < _MIN_RESULTS:
             return None
-        if rank == 4:
-            compute = _convolution(call) if depth >= _MIN_CHANNELS else None
-        else:
-            compute = partial(bfloat16_matmul, channels=results) if len(data.ty.shape) > 1 else None
+        if (rank == 4 and depth < _MIN_CHANNELS) or len(data.ty.shape) == 1:
+            return None
+        way = self._way(call)
+        if way is None:
+            return None
+        kind, groups = way
+        compute = _convolution(call, groups) if rank == 4 else partial(bfloat16_matmul, channels=results)
         if compute is None:
             return None
-        kind = self._kind(call)
         # The rows that one instruction takes would lie in one run.
         runs = runs_of_call(call, kind.products) if kind.rows == 1 else None
-        packed_weight = self._packed(weight, kind, in_runs=runs is not None)
+        packed_weight = self._packed(weight, kind, groups, in_runs=runs is not None)
         compute = partial(compute, kind=kind)
         return None if packed_weight is None else partial(_product, call, compute, packed_weight, runs)
 
-    def _kind(self, call: Any) -> DotProduct:
-        """Return the kind of product that takes the fewest instructions."""
-        shape = static_shape(call)
-        if not self._lanes[BFLOAT16_MATRICES] or shape is None:
-            return BFLOAT16
-        width, results = shape[-2:]
-        if width == 1:
-            return BFLOAT16  # the second row would be empty
-        *kernel, depth, _ = (int(size) for size in call.args[1].ty.shape)
+    def _way(self, call: Any) -> tuple[DotProduct, Groups] | None:
+        """Return the kind of product and the groups that take the fewest instructions; None if grouped channels take hardly fewer than in float32."""
+        *_, width, _ = static_shape(call) or ()
+        *kernel, depth, results = (int(size) for size in call.args[1].ty.shape)
+        count, lanes = groups_of(call), self._lanes[BFLOAT16]
+        own = results // count
 
-        def instructions(kind: DotProduct) -> int:
-            runs = runs_of_call(call, kind.products) if kind.rows == 1 else None
-            steps = -(-depth // kind.products) * prod(kernel)
-            if runs is not None:
-                steps = -(-depth * kernel[-1] // kind.products) * prod(kernel[:-1])
-            return -(-width // kind.rows) * -(-results // self._lanes[kind]) * steps
+        def instructions(way: tuple[DotProduct, int]) -> tuple[float, int]:
+            kind, merged = way
+            taps, run = prod(kernel), depth
+            if kind.rows == 1 and runs_of_call(call, kind.products) is not None:
+                taps, run = prod(kernel[:-1]), depth * kernel[-1]
+            each = instructions_of_groups(
+                count, run, own, merged, lanes=self._lanes[kind], products=kind.products, rows=1
+            )
+            return ceil(width / kind.rows) * taps * each, merged
 
-        return min((BFLOAT16, BFLOAT16_MATRICES), key=instructions)
+        # The second row of a matrix of one would be empty.
+        kinds = [BFLOAT16, BFLOAT16_MATRICES] if self._lanes[BFLOAT16_MATRICES] and width > 1 else [BFLOAT16]
+        ways = [(kind, merged) for kind in kinds for merged in range(1, min(count, lanes) + 1)]
+        kind, merged = best = min(ways, key=instructions)
+        vectors = ceil(results / lanes) if own < lanes / 2 else count * ceil(own / lanes)
+        if count > 1 and instructions(best)[0] > _MOST_OF_FLOATS * width * prod(kernel) * depth * vectors:
+            return None
+        return kind, Groups(count=count, depth=depth, results=own, merged=merged)
 
-    def _packed(self, weight: Any, kind: DotProduct, *, in_runs: bool) -> Any:
+    def _packed(self, weight: Any, kind: DotProduct, groups: Groups, *, in_runs: bool) -> Any:
         """Return weights as bfloat16, packed, their columns one behind the other `in_runs`; None if it cannot represent them."""
-        address = (weight.value.__chandle__(), kind, in_runs)
+        address = (weight.value.__chandle__(), kind, groups, in_runs)
         if address not in self._weights:
             value = weight.value.numpy()
             stored = store(value, Precision.BFLOAT16_WEIGHTS, {value.ndim - 1})
@@ -123,7 +142,9 @@ class _Bfloat16ProductRewriter(NarrowProductRewriter):
             if stored is not None:
                 array = stored.arrays[0]
                 array = array.reshape(array.shape[0], 1, -1, array.shape[-1]) if in_runs else array
-                constant = relax.const(packed(array, self._lanes[kind], kind.products), _NARROW)
+                constant = relax.const(
+                    packed_groups(array, groups, self._lanes[kind], kind.products), _NARROW
+                )
             self._weights[address] = (weight, constant)
         return self._weights[address][1]
 
@@ -160,7 +181,10 @@ def _product(
     return builder.call_te(compute, data, weight, primfunc_name_hint=name)
 
 
-def _convolution(call: Any) -> Callable[..., Any] | None:
-    if convolution_name(call, CHANNELS_LAST) is None or groups_of(call) != 1:
+def _convolution(call: Any, groups: Groups) -> Callable[..., Any] | None:
+    if convolution_name(call, CHANNELS_LAST) is None:
         return None
-    return partial(bfloat16_conv2d, channels=int(call.args[1].ty.shape[-1]), **geometry(call))
+    channels = groups.count * groups.results
+    return partial(
+        bfloat16_conv2d, channels=channels, groups=groups if groups.count > 1 else None, **geometry(call)
+    )

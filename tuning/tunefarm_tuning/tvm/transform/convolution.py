@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import ceil
 from types import MappingProxyType
 from typing import Any
 
@@ -58,6 +59,23 @@ def is_depthwise(call: Any) -> bool:
 def groups_of(call: Any) -> int:
     """Return the groups of a convolution's channels; 1 for any other product."""
     return int(call.attrs.groups) if operator_name(call) in _MAKERS else 1
+
+
+def instructions_of_groups(
+    groups: int, depth: int, results: int, merged: int, *, lanes: int, products: int, rows: int
+) -> float:
+    """Return how many instructions of dot products a row of a grouped convolution takes for each tap.
+
+    Args:
+        groups: Of channels.
+        depth: Channels that each reads.
+        results: Results that each has.
+        merged: Groups that are computed as one.
+        lanes: Sums of an instruction.
+        products: Products that it adds to each.
+        rows: Rows that it takes.
+    """
+    return ceil(groups / merged) * ceil(merged * results / lanes) * ceil(merged * depth / products) / rows
 
 
 def runs_of_call(call: Any, products: int) -> Runs | None:

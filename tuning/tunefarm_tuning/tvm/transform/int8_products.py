@@ -43,6 +43,7 @@ from tunefarm_tuning.tvm.transform.convolution import (
     convolution_name,
     geometry,
     groups_of,
+    instructions_of_groups,
     is_depthwise,
     runs_of_call,
 )
@@ -277,9 +278,10 @@ def _way(call: Any, steps: NDArray[Any], best: ByteProducts) -> tuple[ByteProduc
 
 
 def _count(groups: int, depth: int, results: int, instruction: ByteProducts, merged: int) -> float:
-    """Return how many instructions a row takes for each tap, if so many of its groups are computed as one."""
-    vectors, steps = ceil(merged * results / instruction.lanes), ceil(merged * depth / instruction.products)
-    return ceil(groups / merged) * vectors * steps / instruction.rows
+    return instructions_of_groups(
+        groups, depth, results, merged,
+        lanes=instruction.lanes, products=instruction.products, rows=instruction.rows,
+    )  # fmt: skip
 
 
 def _pays(call: Any, weights: _Weights, best: ByteProducts) -> bool:

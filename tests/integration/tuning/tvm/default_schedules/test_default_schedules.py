@@ -317,7 +317,9 @@ def test_large_weights_lie_as_the_default_reads_them(net: Net, tmp_path: Path) -
 def test_weights_that_would_end_within_a_vector_are_packed_with_zeros_behind_them(tmp_path: Path) -> None:
     _, packed = with_packed_default(dense((20, 1024), 99), tmp_path)
     (packing,) = packed.packings.values()
-    assert (packing.shape, packing.packed_shape[1:]) == ((1024, 104), (1024, 104)), "a tile of all columns"
+    # With 32 registers a tile has room for all columns.
+    width = 104 if Machine.of(HOST).registers == 32 else Machine.of(HOST).lanes("float32")
+    assert (packing.shape, packing.packed_shape[1:]) == ((1024, 104), (1024, width))
 
 
 def test_a_network_whose_packed_defaults_do_not_build_takes_its_weights_as_given(

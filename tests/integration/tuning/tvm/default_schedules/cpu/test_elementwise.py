@@ -16,6 +16,7 @@ from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.base.tir import int64_sizes
 from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule
+from tunefarm_tuning.tvm.default_schedules.stage import Machine
 
 HOST = parse_target("host")
 AVX512 = parse_target("llvm -mcpu=skylake-avx512 -num-cores=1")
@@ -130,7 +131,10 @@ def test_a_head_of_transposed_maps_is_copied_in_vectors_by_all_threads() -> None
     func = default_schedule(te.create_prim_func(list(tensors), index_dtype_override="int64"), HOST)
     script = func.script()
     assert script.count('T.sblock("T_reshape') == 2, "transposed apart"
-    assert "range(T.int64(64), T.int64(80))" in script, "the columns of the second map, in vectors of 16"
+    lanes = Machine.of(HOST).lanes("float32")
+    assert f"range(T.int64({1024 // lanes}), T.int64({1280 // lanes}))" in script, (
+        "the columns of the second map, in vectors"
+    )
     assert "for ax0_ax1_fused in T.parallel(T.int64(24))" in script
     built = tvm.tirx.build(
         tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), target=tvm_target(HOST)
