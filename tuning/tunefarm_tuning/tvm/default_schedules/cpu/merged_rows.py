@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 from tvm import tirx
@@ -61,7 +62,10 @@ def _best_pair(stage: Stage, machine: Machine) -> tuple[int, int] | None:
 
 
 def _cycles(stage: Stage, loop: int, machine: Machine) -> float:
-    return tile_cycles(stage, choose_register_tile(stage, loop, machine), machine)
+    tile = choose_register_tile(stage, loop, machine)
+    tiled = (loop, *tile.row_loops)
+    outside = prod(stage.extents[axis] for axis in stage.spatial if axis not in tiled)
+    return outside * tile_cycles(stage, tile, machine)
 
 
 def _walks_as_one(accesses: Sequence[Access], stage: Stage, pair: tuple[int, int]) -> bool:

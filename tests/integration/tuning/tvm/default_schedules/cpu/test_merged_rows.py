@@ -51,7 +51,7 @@ def cropped(tensors: Tensors) -> Tensors:
 
 
 def of_batches(rows: int) -> Tensors:
-    x = te.placeholder(int64_sizes((3, rows, 64)), name="x")
+    x = te.placeholder(int64_sizes((7, rows, 64)), name="x")
     weights = te.placeholder(int64_sizes((64, 48)), name="weights")
     return [x, weights, topi.nn.matmul(x, weights)]
 
@@ -68,7 +68,7 @@ MERGED: dict[str, Callable[[], Tensors]] = {
     "1x1, residual": lambda: with_residual(conv(7, 80)),
     "1x1, images": lambda: conv(7, 48, batch=3),
     "1x1, ragged channels": lambda: with_residual(conv(7, 77)),
-    "products": lambda: of_batches(11),
+    "products": lambda: of_batches(7),
 }
 APART: dict[str, Callable[[], Tensors]] = {
     "3x3": lambda: conv(7, 48, kernel=3),
