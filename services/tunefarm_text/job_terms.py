@@ -84,7 +84,7 @@ HELP: Mapping[str, str] = {
     "precision": f"Format of stored weights: {', '.join(PRECISIONS[:3])} or {PRECISIONS[3]} (for quantised models), with which "
     f"arithmetic stays float32; or {PRECISIONS[4]}: products are computed in it too, on CPUs with AVX512_BF16 or Arm's bf16; or "
     f"{PRECISIONS[5]}: they are, on Arm CPUs with fp16; or "
-    f"{PRECISIONS[6]}: the model is quantised on the samples, and products multiply bytes, on CPUs with an int8 dot product (VNNI; Arm's dotprod). The report shows "
+    f"{PRECISIONS[6]}: the model is quantised on the samples, and products multiply bytes, on CPUs with an int8 dot product (AVX2, VNNI; Arm's dotprod). The report shows "
     "the loss of accuracy. For CPUs.",
     "max_error": "Largest mean error of an output that the precision may cost, as a share of the output's root mean square "
     "(0.01: one percent). With int8, layers stay float32 as far as it takes; by default 0.05 there, and no limit elsewhere. A job "

@@ -1,4 +1,4 @@
-"""Which CPUs have dot product instructions, of int8 (VNNI, Arm's ``sdot`` and ``smmla``) and of bfloat16, and arithmetic of float16; without TVM.
+"""Which CPUs have dot products of int8 (VNNI, AVX2's ``vpmaddwd``, Arm's ``sdot``, ``smmla``) and bfloat16, and float16; without TVM.
 
 The kernels of a quantised network, and of one computed in bfloat16, depend on them. So the farm, which stores a model's tasks, asks as
 well as the compiler.
@@ -14,7 +14,7 @@ from tunefarm_tuning.target.target import Target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByteProducts:
-    """An instruction that adds products of bytes to sums of 32 bits.
+    """An instruction that adds products of bytes to sums of 32 bits, or an instruction that adds up products of 16 bits, and an addition.
 
     Attributes:
         key: Its part of the names of graph pipelines.
@@ -22,7 +22,7 @@ class ByteProducts:
         lanes: Results of a row that it adds to.
         rows: Rows of activations that it takes, whose sums lie one after the other in a register.
         products: Products that it adds to each sum.
-        activations: Their type. Weights are int8.
+        activations: Their type, of 8 or 16 bits. Weights are int8.
         most_sums: Registers for sums; the CPU's others have factors.
         for_a_row: The CPU's instruction where a product has a single row; None for this one.
     """
@@ -48,6 +48,18 @@ AVX512_VNNI = ByteProducts(
 AVX_VNNI = ByteProducts(
     key="dot8", intrinsic="llvm.x86.avx512.vpdpbusd.256", lanes=8, activations="uint8", most_sums=12
 )
+AVX512_PAIRS = ByteProducts(
+    key="pair16",
+    intrinsic="llvm.x86.avx512.pmaddw.d.512",
+    lanes=16,
+    products=2,
+    activations="int16",
+    most_sums=26,
+)
+AVX2_PAIRS = ByteProducts(
+    key="pair8", intrinsic="llvm.x86.avx2.pmadd.wd", lanes=8, products=2, activations="int16", most_sums=10
+)
+"""``vpmaddwd`` of activations and weights that were bytes: exact, where ``vpmaddubsw``, which takes bytes, is cut off at 16 bits."""
 SDOT = ByteProducts(
     key="dot4", intrinsic="llvm.aarch64.neon.sdot.v4i32.v16i8", lanes=4, activations="int8", most_sums=24
 )
@@ -72,6 +84,11 @@ _AVX512_VNNI = (
 _AVX_VNNI = (
     "alderlake arrowlake arrowlake-s arrowlake_s clearwaterforest gracemont grandridge lunarlake meteorlake pantherlake "
     "raptorlake sierraforest wildcatlake"
+)
+_AVX512_BW = "cannonlake skx skylake-avx512 skylake_avx512 x86-64-v4"
+_AVX2_ALONE = (
+    "bdver4 broadwell core-avx2 core_4th_gen_avx core_4th_gen_avx_tsx core_5th_gen_avx core_5th_gen_avx_tsx haswell skylake x86-64-v3 "
+    "znver1 znver2 znver3"
 )
 _AVX512_BF16 = frozenset(
     [
@@ -105,6 +122,8 @@ _NEON = {"neon", "fp-armv8"}
 _X86 = (
     (AVX512_VNNI, frozenset(_AVX512_VNNI.split()), "avx512vnni", {"avx512vnni", *_AVX512}),
     (AVX_VNNI, frozenset(_AVX_VNNI.split()), "avxvnni", {"avxvnni", *_AVX2}),
+    (AVX512_PAIRS, frozenset(f"{_AVX512_BW} {_AVX512_VNNI}".split()), "avx512bw", {"avx512bw", *_AVX512}),
+    (AVX2_PAIRS, frozenset(f"{_AVX2_ALONE} {_AVX512_BW} {_AVX512_VNNI} {_AVX_VNNI}".split()), "avx2", _AVX2),
 )
 _ARM = (
     (SMMLA, frozenset(_ARM_I8MM.split()), "i8mm", {"i8mm", *_NEON}),

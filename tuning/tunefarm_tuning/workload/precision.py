@@ -33,7 +33,7 @@ class Precision(StrEnum):
     """Multiplies and adds up in float16, some hundred products at a time, and adds those sums in float32. Needs Arm's fp16."""
 
     INT8 = "int8"
-    """Quantises the network on the user's samples (`quantise_model`), and multiplies bytes. Needs VNNI, or another int8 dot product."""
+    """Quantises the network on the user's samples (`quantise_model`), and multiplies bytes. Needs AVX2, VNNI or another int8 dot product."""
 
     @property
     def of_network(self) -> Precision:
@@ -104,7 +104,7 @@ def parse_precision(text: str | None, target: Target | None = None) -> Precision
         )
     if precision is Precision.INT8 and target is not None and not dot_product_lanes(target):
         raise InvalidInputError(
-            f"the precision {precision.value} needs a CPU with an int8 dot product (in /proc/cpuinfo: avx512_vnni, avx_vnni or asimddp), and "
+            f"the precision {precision.value} needs a CPU with an int8 dot product (in /proc/cpuinfo: avx2, avx512_vnni, avx_vnni or asimddp), and "
             f"the target {clean(target.key, 80)} has none: leave it out",
             code="unsupported-precision",
         )

@@ -218,7 +218,7 @@ def test_a_compile_of_int8_takes_a_quantised_network_alone(model: Model, tmp_pat
         tunefarm_tuning.compile(model, VNNI, output=tmp_path / "net", precision="int8")
     assert caught.value.code == "not-quantised"
     with pytest.raises(InvalidInputError, match="int8 dot product") as caught:
-        extract_tasks(model, "llvm -mcpu=x86-64-v3", precision="int8")
+        extract_tasks(model, "llvm -mcpu=sandybridge", precision="int8")
     assert caught.value.code == "unsupported-precision"
 
 

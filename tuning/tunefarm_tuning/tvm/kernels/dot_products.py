@@ -90,6 +90,8 @@ BYTES = DotProduct(stage="byte_dot", products=4, sum_dtype="int32")
 """``vpdpbusd``: unsigned bytes times signed bytes; ``sdot``: signed bytes (`target.dot_products`)."""
 BYTE_MATRICES = DotProduct(stage="byte_matrix", products=8, sum_dtype="int32", rows=2)
 """``smmla``: two rows of signed bytes times those of two results."""
+BYTE_PAIRS = DotProduct(stage="byte_pair", products=2, sum_dtype="int32")
+"""``vpmaddwd``: activations in 16 bits times signed bytes that are widened."""
 BYTE_TAPS = DotProduct(stage="byte_taps", products=4, sum_dtype="int32")
 """The instruction of `BYTES` with bytes of each sum's own: four rows of a depthwise convolution (`kernels.narrow_depthwise`)."""
 BFLOAT16 = DotProduct(stage="bfloat16_dot", products=2, sum_dtype="float32")
@@ -97,7 +99,9 @@ BFLOAT16 = DotProduct(stage="bfloat16_dot", products=2, sum_dtype="float32")
 BFLOAT16_MATRICES = DotProduct(stage="bfloat16_matrix", products=4, sum_dtype="float32", rows=2)
 """``bfmmla``: two rows of bfloat16 times those of two results."""
 _AXES = ("depth", "row", "column")
-KINDS = {kind.stage: kind for kind in (BYTES, BYTE_MATRICES, BYTE_TAPS, BFLOAT16, BFLOAT16_MATRICES)}
+KINDS = {
+    kind.stage: kind for kind in (BYTES, BYTE_MATRICES, BYTE_PAIRS, BYTE_TAPS, BFLOAT16, BFLOAT16_MATRICES)
+}
 
 
 def kind_of(block_name: str) -> DotProduct | None:
@@ -248,17 +252,22 @@ def batch_sums(kind: DotProduct, x: Any, weights: Any) -> Any:
     return _sums(kind, weights, lead, [], lambda *indices: x[indices], 1, batched=True)
 
 
-def add_byte_products(sums: Any, four: Any, factors: Any, instruction: ByteProducts) -> Any:
-    """Return sums (int32) of which each lane has four products added, of the same four bytes and factors of its own.
+def add_byte_products(sums: Any, activations: Any, factors: Any, instruction: ByteProducts) -> Any:
+    """Return sums (int32) of which each lane has an instruction's products added, of the same activations and factors of its own.
 
     Args:
         sums: A vector of the instruction's lanes.
-        four: Bytes of its type of activations, a vector of 4.
-        factors: Signed bytes, a vector of ``4 x lanes``.
+        activations: Four bytes, or two numbers of 16 bits, of its type of activations; a vector.
+        factors: Signed bytes, a vector of ``products x lanes``.
         instruction: The instruction.
     """
-    shared = tirx.Broadcast(tirx.reinterpret("int32", four), instruction.lanes)
-    return add_bytes(sums, shared, factors, instruction)
+    lanes = instruction.lanes
+    shared = tirx.Broadcast(tirx.reinterpret("int32", activations), lanes)
+    if instruction.products == BYTES.products:
+        return add_bytes(sums, shared, factors, instruction)
+    wide = f"int16x{instruction.products * lanes}"
+    pairs = [tirx.reinterpret(wide, shared), tirx.Cast(wide, factors)]
+    return sums + tirx.call_llvm_pure_intrin(f"int32x{lanes}", instruction.intrinsic, *pairs)
 
 
 def add_bytes(sums: Any, bytes_of_all: Any, factors: Any, instruction: ByteProducts) -> Any:

@@ -18,6 +18,7 @@ from tunefarm_tuning.target.dot_products import ByteProducts
 from tunefarm_tuning.tvm.base.tir import int64_sizes
 from tunefarm_tuning.tvm.kernels.dot_products import (
     BYTE_MATRICES,
+    BYTE_PAIRS,
     BYTES,
     Array,
     DotProduct,
@@ -38,7 +39,9 @@ _SIGN = 128
 
 def shifted_zero(zero: int, dtype: str, wanted: str) -> int:
     """Return the zero point of activations of a type after they became those of the wanted one."""
-    return zero if dtype == wanted else zero + _SIGN if dtype == "int8" else zero - _SIGN
+    if wanted in (dtype, "int16"):
+        return zero
+    return zero + _SIGN if dtype == "int8" else zero - _SIGN
 
 
 def offsets(weights: Array, zero: int) -> Array:
@@ -172,7 +175,7 @@ def shifted_bytes(
     dtype = instruction.activations
     if x.dtype == dtype and list(shape) == [int(size) for size in x.shape]:
         return x
-    sign = tirx.const(_SIGN if dtype == "uint8" else -_SIGN, dtype)
+    sign = tirx.const(0 if dtype == "int16" else _SIGN if dtype == "uint8" else -_SIGN, dtype)
 
     def value(element: Any) -> Any:
         return element if x.dtype == dtype else element.astype(dtype) ^ sign
@@ -181,7 +184,10 @@ def shifted_bytes(
 
 
 def _kind(instruction: ByteProducts) -> DotProduct:
-    return BYTES if instruction.rows == 1 else BYTE_MATRICES
+    kinds = (BYTES, BYTE_PAIRS, BYTE_MATRICES)
+    return next(
+        kind for kind in kinds if (kind.products, kind.rows) == (instruction.products, instruction.rows)
+    )
 
 
 def _results(sums: Any, groups: Groups, centres: Sequence[Any]) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ from tvm import relax
 
 from tunefarm_tuning.target.dot_products import ByteProducts
 from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main, static_shape, tensor_dtype
-from tunefarm_tuning.tvm.kernels.dot_products import Groups, packed_groups
+from tunefarm_tuning.tvm.kernels.dot_products import BYTE_TAPS, Groups, packed_groups
 from tunefarm_tuning.tvm.kernels.int8_kernels import (
     MOST_PRODUCTS,
     int8_conv,
@@ -299,7 +299,8 @@ def _pays(call: Any, weights: _Weights, best: ByteProducts) -> bool:
 def _has_taps(call: Any, weights: _Weights, instruction: ByteProducts) -> bool:
     """Return whether `integer_depthwise_conv2d` can compute a depthwise convolution."""
     return (
-        not weights.centres.any()
+        instruction.products == BYTE_TAPS.products
+        and not weights.centres.any()
         and weights.steps.ndim == 4
         and weights.steps.shape[-1] % instruction.lanes == 0
         and int(call.attrs.dilation[0]) == 1

@@ -16,6 +16,7 @@ from tvm import relax
 
 from tunefarm_tuning.target.dot_products import ByteProducts
 from tunefarm_tuning.tvm.base.relax_graph import entry_names, rewrite_main
+from tunefarm_tuning.tvm.kernels.dot_products import BYTES
 from tunefarm_tuning.tvm.kernels.int8_kernels import MOST_PRODUCTS
 from tunefarm_tuning.tvm.kernels.recurrence import RECURRENCES, Recurrence, from_json
 from tunefarm_tuning.tvm.kernels.recurrent import recurrent_kernel, tiled_bytes
@@ -26,10 +27,12 @@ _MATRIX = 1  # the position of the matrix among a direction's arguments
 
 
 def multiply_rounded_states(mod: tvm.IRModule, instruction: ByteProducts) -> tvm.IRModule:
-    """Return the module with its recurrences of rounded states computed with dot products of bytes.
+    """Return the module with its recurrences of rounded states computed with dot products of bytes, if the instruction takes bytes.
 
     The module's constants are folded.
     """
+    if instruction.by_row.products != BYTES.products:
+        return mod
     if not any(RECURRENCES in (func.attrs or {}) for func in mod.functions.values()):
         return mod
     rewritten = rewrite_main(mod, _RecurrenceRewriter(mod, instruction))

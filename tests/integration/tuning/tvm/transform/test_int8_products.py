@@ -19,7 +19,7 @@ from quantised_networks import NETWORKS, Quantised, conv
 from tvm import relax
 
 from tunefarm_tuning.artifact.machine_check import cpu_flags
-from tunefarm_tuning.target.dot_products import dot_product_lanes
+from tunefarm_tuning.target.dot_products import byte_products, dot_product_lanes
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
@@ -35,14 +35,25 @@ from tunefarm_tuning.workload.binding import Binding
 ALL = {**NETWORKS, **FORMS}
 AVX512 = parse_target("llvm -mcpu=cascadelake")
 AVX = parse_target("llvm -mcpu=alderlake")
+SKYLAKE = parse_target("llvm -mcpu=skylake-avx512")
 AVX2 = parse_target("llvm -mcpu=x86-64-v3")
+NO_AVX2 = parse_target("llvm -mcpu=sandybridge")
 I8MM = parse_target("llvm -mcpu=neoverse-v2 -mtriple=aarch64-linux-gnu")
 RUNNABLE = [
     pytest.param(
         target, marks=pytest.mark.skipif(flag not in cpu_flags(), reason=f"this CPU has no {flag}"), id=flag
     )
-    for target, flag in ((AVX512, "avx512_vnni"), (AVX, "avx_vnni"))
+    for target, flag in ((AVX512, "avx512_vnni"), (AVX, "avx_vnni"), (SKYLAKE, "avx512bw"), (AVX2, "avx2"))
 ]
+INSTRUCTIONS = {"512": (AVX512, "vpdpbusd", "%zmm"), "256": (AVX, "vpdpbusd", "%ymm")} | {
+    "512 pairs": (SKYLAKE, "vpmaddwd", "%zmm"),
+    "256 pairs": (AVX2, "vpmaddwd", "%ymm"),
+}
+"""Targets, what their kernels multiply with, and its registers."""
+IN_FLOATS = {"512 pairs": {"groups of four", "depthwise, seven", "depthwise, twelve"}} | {
+    "256 pairs": {"depthwise, seven"}
+}
+"""Of few products or few results in a group, which take no fewer instructions of two products each than of floats."""
 
 
 def load(model: onnx.ModelProto, folder: Path, target: Target) -> LoadedModel:
@@ -80,7 +91,7 @@ def assembly(func: tvm.tirx.PrimFunc, target: Target) -> str:
 @pytest.mark.parametrize("target", RUNNABLE)
 def test_agrees_with_onnx_runtime(name: str, target: Target, tmp_path: Path) -> None:
     loaded = load({**ALL, **SMALL_GROUPS}[name], tmp_path, target)
-    assert byte_kernels(loaded) or name in SMALL_GROUPS
+    assert byte_kernels(loaded) or name in SMALL_GROUPS or name in set().union(*IN_FLOATS.values())
     (spec,) = loaded.inputs
     x = np.random.default_rng(3).uniform(-1.5, 1.5, spec.shape).astype(np.float32)
     options = onnxruntime.SessionOptions()
@@ -98,18 +109,19 @@ def test_agrees_with_onnx_runtime(name: str, target: Target, tmp_path: Path) -> 
 
 
 @pytest.mark.matrix(every=3)
-@pytest.mark.parametrize("target", [AVX512, AVX], ids=["512", "256"])
+@pytest.mark.parametrize("width", INSTRUCTIONS)
 @pytest.mark.parametrize("name", ALL)
-def test_every_kernel_multiplies_with_the_instruction(name: str, target: Target, tmp_path: Path) -> None:
+def test_every_kernel_multiplies_with_the_instruction(name: str, width: str, tmp_path: Path) -> None:
+    target, instruction, register = INSTRUCTIONS[width]
     loaded = load(ALL[name], tmp_path, target)
     kernels = byte_kernels(loaded)
-    assert kernels
-    assert not [
+    in_floats = [
         kernel for kernel in names(loaded) if "byte_" not in kernel and re.search("conv|matmul", kernel)
     ]
-    register = "%zmm" if target is AVX512 else "%ymm"
+    is_in_floats = name in IN_FLOATS.get(width, ())
+    assert (bool(kernels), bool(in_floats)) == (not is_in_floats, is_in_floats)
     for func in kernels:
-        lines = [line for line in assembly(func, target).splitlines() if "vpdpbusd" in line]
+        lines = [line for line in assembly(func, target).splitlines() if instruction in line]
         assert lines
         assert all(register in line for line in lines)
 
@@ -124,7 +136,7 @@ def test_vectors_that_would_be_mostly_empty_stay_in_floats(name: str, tmp_path: 
 @pytest.mark.parametrize("name", ["3x3 s8", "matrices", "QLinear"])
 @pytest.mark.parametrize(
     "target",
-    [AVX2, parse_target("llvm -mcpu=znver5 -mattr=-avx512vnni"), parse_target("raspberry-pi/4b-aarch64")],
+    [NO_AVX2, parse_target("llvm -mcpu=znver3 -mattr=-avx2"), parse_target("raspberry-pi/4b-aarch64")],
 )
 def test_other_cpus_compute_in_floats(name: str, target: Target, tmp_path: Path) -> None:
     assert not byte_kernels(load(NETWORKS[name], tmp_path, target))
@@ -137,6 +149,7 @@ def test_a_kernel_of_another_cpu_has_no_default_schedule_with_the_instruction(tm
     except NoDefaultSchedule:
         schedule = ""
     assert "vpdpbusd" not in schedule
+    assert "pmadd" not in schedule
 
 
 @pytest.mark.parametrize("target", [AVX512, I8MM])
@@ -315,15 +328,22 @@ def test_integers_are_found_whatever_their_largest_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpu", "instruction"),
-    [("cascadelake", "avx512vnni"), ("znver5", "avx512vnni"), ("alderlake", "avxvnni")],
+    ("cpu", "instruction", "key"),
+    [
+        ("cascadelake", "avx512vnni", "dot16"),
+        ("znver5", "avx512vnni", "dot16"),
+        ("alderlake", "avxvnni", "dot8"),
+        ("skylake-avx512", "avx512bw", "pair16"),
+        ("znver3", "avx2", "pair8"),
+    ],
 )
-def test_llvm_takes_the_instruction_away_with_the_same_features(cpu: str, instruction: str) -> None:
+def test_llvm_takes_the_instruction_away_with_the_same_features(cpu: str, instruction: str, key: str) -> None:
     features = tvm_ffi.get_global_func("target.llvm_get_cpu_features")
     for name in features(tvm_target(parse_target(f"llvm -mcpu={cpu}"))):
         target = parse_target(f"llvm -mcpu={cpu} -mattr=-{name}")
+        own = byte_products(target)
         has = instruction in {str(feature) for feature in features(tvm_target(target))}
-        assert (dot_product_lanes(target) > 0) is has, name
+        assert (own is not None and own.key == key) is has, name
 
 
 @pytest.mark.parametrize(
@@ -346,16 +366,20 @@ def test_attributes_that_leave_or_add_the_instruction(target: str, lanes: int, t
 
 def test_sums_stay_in_registers(tmp_path: Path) -> None:
     model = conv([1, 64, 28, 28], 96, 3, np.uint8, pads=[1] * 4)
-    for target in (AVX512, AVX):
+    for target, instruction, _ in INSTRUCTIONS.values():
         (func,) = byte_kernels(load(model, tmp_path, target))
         # Blocks without jumps: those that multiply are the bodies of the loops over the products.
         runs = re.split(r"^\S+:|^\tj\w+", assembly(func, target), flags=re.MULTILINE)
-        multiplying = [run for run in runs if "vpdpbusd" in run]
+        multiplying = [run for run in runs if instruction in run]
         assert multiplying
         assert not any(re.search(r"%[yz]mm.*%rsp|%rsp.*%[yz]mm", run) for run in multiplying)
 
 
 def test_llvm_knows_the_same_cpus() -> None:
     for name, target, has in cpus_of("x86_64-linux-gnu"):
-        wanted = 16 if "avx512vnni" in has else 8 if "avxvnni" in has else 0
-        assert dot_product_lanes(target) == wanted, name
+        keys = {"avx512vnni": "dot16", "avxvnni": "dot8", "avx512bw": "pair16", "avx2": "pair8"}
+        wanted = next((key for feature, key in keys.items() if feature in has), None)
+        if "avx512f" in has and "avx512bw" not in has:
+            wanted = None  # a Xeon Phi has twice the floats in a vector
+        own = byte_products(target)
+        assert (own and own.key) == wanted, name

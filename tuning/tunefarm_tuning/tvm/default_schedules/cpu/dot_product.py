@@ -15,6 +15,7 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
+from tunefarm_tuning.target.cores import Core
 from tunefarm_tuning.target.dot_products import ByteProducts
 from tunefarm_tuning.tvm.base.bfloat16_instructions import dot_bfloat16, matrix_bfloat16
 from tunefarm_tuning.tvm.base.tir import rebuilt, walk
@@ -33,7 +34,6 @@ from tunefarm_tuning.tvm.kernels.dot_products import (
     BFLOAT16_MATRICES,
     BYTE_MATRICES,
     BYTE_TAPS,
-    BYTES,
     KINDS,
     DotProduct,
     add_byte_products,
@@ -44,6 +44,8 @@ from tunefarm_tuning.tvm.kernels.dot_products import (
 
 _MOST_SUMS = {16: 28, 4: 20}
 """Registers for sums of bfloat16's products, by the instruction's lanes: of AVX-512, of Arm. The others have factors."""
+_ARM_LOADS = (2.0, 1.0)
+"""Loads in a cycle, and those of a single factor that take as long as one of a vector: tiles for Arm were chosen with these."""
 _REGISTERS = {16: 32, 8: 16, 4: 32}
 """By the instruction's lanes: of AVX-512, of AVX, of Arm."""
 _MOST_TAP_SUMS = {4: 8, 8: 14, 16: 14}
@@ -80,7 +82,7 @@ def schedule_dot_product(sch: Any, blocks: list[Any], machine: Machine) -> bool:
         return True
     own = _instruction_of(kind, machine)
     most_sums = _MOST_SUMS[lanes] if own is None else own.most_sums
-    _schedule(sch, block, epilogue, kind, lanes, most_sums, machine.core.first_cache_bytes)
+    _schedule(sch, block, epilogue, kind, lanes, most_sums, machine.core)
     return True
 
 
@@ -99,7 +101,8 @@ def _instruction_of(kind: DotProduct, machine: Machine) -> ByteProducts | None:
     best = machine.byte_products
     if kind.sum_dtype != "int32" or best is None:
         return None
-    return best.by_row if kind in (BYTES, BYTE_TAPS) else best if best.rows == kind.rows else None
+    own = best.by_row if kind.rows == 1 else best
+    return own if (own.rows, own.products) == (kind.rows, kind.products) else None
 
 
 def _takes_vectors(sch: Any, block: Any, consumer: Any, kind: DotProduct, lanes: int) -> bool:
@@ -125,7 +128,7 @@ def _schedule(
     kind: DotProduct,
     lanes: int,
     most_sums: int,
-    first_cache_bytes: int,
+    core: Core,
 ) -> None:
     extents = _extents(sch, sch.get_loops(block))
     # Without the channels; the sums of several rows have a dimension more.
@@ -140,7 +143,9 @@ def _schedule(
         prod(reduced) // kind.products,
         (most_sums, _REGISTERS[lanes]),
         pitches,
-        first_cache_bytes // (lanes // kind.rows * kind.products * (2 if kind.sum_dtype == "float32" else 1)),
+        core.first_cache_bytes
+        // (lanes // kind.rows * kind.products * (2 if kind.sum_dtype == "float32" else 1)),
+        _ARM_LOADS if core.registers else (core.loads_per_cycle, core.loads_of_vector),
     )
     if epilogue is None:
         epilogue = sch.cache_write(block, 0, "local")

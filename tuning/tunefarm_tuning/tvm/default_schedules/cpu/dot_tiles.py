@@ -23,6 +23,7 @@ def choose_tile(
     registers: tuple[int, int],
     pitches: tuple[int, int],
     near: int,
+    loads: tuple[float, float] = (2.0, 1.0),
 ) -> tuple[int, int, int]:
     """Return the columns, rows and vectors of channels of the tile that should take the fewest cycles.
 
@@ -36,12 +37,15 @@ def choose_tile(
         registers: Those for sums, and all.
         pitches: Bytes from one column of the activations to the next, and from one row to the next.
         near: Vectors of weights that the first cache holds.
+        loads: Loads of factors in a cycle, and how many of these take as long as that of a vector.
     """
+    per_cycle, of_vector = loads
 
     def cost(tile: tuple[int, int, int]) -> tuple[float, int]:
         column, row, vectors = tile
         results = column * row * vectors
-        step_cycles = max(results / 2, (column * row + vectors) / 2, _LATENCY_CYCLES)
+        loaded = column * row + vectors * of_vector
+        step_cycles = max(results / 2, loaded / per_cycle, _LATENCY_CYCLES)
         if vectors * steps > near:
             step_cycles = max(step_cycles, vectors * SECOND_CACHE_CYCLES)
         count = ceil(columns / column) * ceil(rows / row) * (groups // vectors)
