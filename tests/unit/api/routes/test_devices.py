@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -254,7 +255,19 @@ def test_a_devices_records_are_purged(
         device_id=device["id"],
     )
     with services.uow.write() as repos:
-        repos.records.add_many([record])
+        repos.records.add_many([record, replace(record, certificate_sha256="0a" * 32, ticket_jti="t1")])
+    for origin in ({"certificate_sha256": "0b" * 32}, {"ticket_jti": "t2"}):
+        none = client.post("/v1/records/purge", json={"device_id": device["id"], **origin})
+        assert none.json()["records"] == 0
+    bad = client.post("/v1/records/purge", json={"device_id": device["id"], "certificate_sha256": "x"})
+    problem(bad, 422, "invalid-request")
+    shown = client.get("/v1/records").json()["items"]
+    assert {(item["certificate_sha256"], item["ticket_jti"]) for item in shown} == {
+        (None, None),
+        ("0a" * 32, "t1"),
+    }
+    some = client.post("/v1/records/purge", json={"device_id": device["id"], "ticket_jti": "t1"})
+    assert some.json()["records"] == 1
     answer = client.post("/v1/records/purge", json={"device_id": device["id"]})
     assert answer.status_code == 200, answer.text
     assert answer.json() == {"records": 1, "measured_by": [], "used_by": []}
