@@ -276,6 +276,31 @@ def test_a_devices_records_are_purged(
     problem(client.post("/v1/records/purge", json={}), 422, "invalid-request")
 
 
+def test_a_devices_credential_cannot_fill_the_audit_log(
+    client: TestClient, services: Services, problem: Any
+) -> None:
+    """Each registration and each certificate is an entry that nobody can delete for 30 days."""
+    token = client.post("/v1/devices/tokens", json={"device_key": "lab-cpu"}).json()["token"]
+    headers = {"Authorization": f"Bearer {enrolled(client, token).json()['api_key']}"}
+    body = {
+        "name": "node-7",
+        "device_key": "lab-cpu",
+        "target": {"kind": "llvm"},
+        "info": {},
+        "device_model": "m",
+        "rpc_key": "k",
+    }
+    # Minutes are those of the clock: at the turn of one there are twice as many.
+    answers = (client.post("/v1/devices", json=body, headers=headers) for _ in range(61))
+    problem(next(answer for answer in answers if answer.status_code != 200), 429, "rate-limited")
+    path = f"/v1/devices/{client.get('/v1/devices').json()['items'][0]['id']}"
+    asked = {"rpc_key": "k", "certificate_request": "x"}
+    certificates = (client.post(f"{path}/certificate", json=asked, headers=headers) for _ in range(31))
+    assert 429 in {answer.status_code for answer in certificates}
+    assert client.post(f"{path}/heartbeat", json={"rpc_key": "k"}, headers=headers).status_code == 200
+    assert client.post("/v1/devices", json=body).status_code == 200, "an administrator's key has many devices"
+
+
 def test_a_guests_model_is_the_farms_to_give(client: TestClient, problem: Any) -> None:
     problem(client.post("/v1/devices/tokens", json={"guest": True}), 422, "invalid-device")
     token = client.post("/v1/devices/tokens", json={"guest": True, "device_key": "guests"}).json()["token"]
