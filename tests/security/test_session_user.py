@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import shutil
@@ -59,6 +60,18 @@ ATTACKS = {
     "reads(ENVIRON)",
     "kill(AGENT, 0) == 0",
 }
+
+
+OF_A_SERVICE = r"""
+import json, subprocess
+from tunefarm_workers.device.rpc.session_user import choose
+def rights(options):
+    shown = subprocess.run(["grep", "-E", "^(Uid|Groups|Cap(Eff|Prm|Amb)):", "/proc/self/status"], capture_output=True, text=True, **options)
+    return {name: value.split() for name, value in (line.split(":") for line in shown.stdout.splitlines())}
+before = rights({})
+chosen = choose("daemon")
+print(json.dumps({"before": before, "own": rights({}), "sessions": rights(chosen.user.options())}))
+"""
 
 
 def _is_possible() -> bool:
@@ -143,3 +156,29 @@ def test_a_session_is_another_users(tmp_path: Path, room: Path, user: str) -> No
         assert achieved == BY_DESIGN
     else:
         assert achieved >= ATTACKS | BY_DESIGN, "what an agent's own user does"
+
+
+def test_an_agent_with_rights_of_a_service_hands_none_of_them_on() -> None:
+    """What systemd's AmbientCapabilities= gives would be inherited by every program that the agent starts."""
+    entry = pwd.getpwnam(USER)
+    rights = "+chown,+kill,+setgid,+setuid"
+    become = ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups"]
+    become += [f"--inh-caps={rights}", f"--ambient-caps={rights}"]
+    script = f"import os; os.execvp('setpriv', {[*become, sys.executable, '-c', OF_A_SERVICE]})"
+    environment = {**os.environ, "TMPDIR": "/tmp"}
+    answer = subprocess.run(
+        [OPEN, sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd="/",
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    told = json.loads(answer.stdout)
+    none = ["0000000000000000"]
+    assert told["before"]["CapEff"] == ["00000000000000e1"], "the rights were there"
+    assert {told["own"][name][0] for name in ("CapEff", "CapPrm", "CapAmb")} == set(none)
+    assert {told["sessions"][name][0] for name in ("CapEff", "CapPrm", "CapAmb")} == set(none)
+    assert told["sessions"]["Uid"] == [str(pwd.getpwnam("daemon").pw_uid)] * 4
+    assert told["sessions"]["Groups"] == []
