@@ -81,7 +81,6 @@ def test_a_line_names_the_kernel_and_its_shapes_for_people() -> None:
     assert not {"kernel", "shapes"} & json.loads(RECORD.to_json()).keys()
 
 
-@given(configs)
 def test_a_line_says_where_a_measurement_comes_from_if_that_is_known() -> None:
     record = replace(RECORD, certificate_sha256="0a" * 32, ticket_jti="t1")
     read = TuningRecord.from_json(record.to_json())
@@ -92,6 +91,7 @@ def test_a_line_says_where_a_measurement_comes_from_if_that_is_known() -> None:
     assert TuningRecord.from_json(line).ticket_jti is None
 
 
+@given(configs)
 def test_a_config_survives_json_and_its_key_tells_it_apart(config: Config) -> None:
     again = Config.from_json(json.loads(json.dumps(config.to_json())))
     assert again == config
