@@ -41,8 +41,7 @@ class RecordPurge(Input):
     )
     ticket_jti: str | None = Field(
         None,
-        min_length=1,
-        max_length=100,
+        pattern="^[A-Za-z0-9_-]{1,100}$",
         description="Only records of the session of this token, as `ticket_jti` of a record.",
     )
 

@@ -259,8 +259,9 @@ def test_a_devices_records_are_purged(
     for origin in ({"certificate_sha256": "0b" * 32}, {"ticket_jti": "t2"}):
         none = client.post("/v1/records/purge", json={"device_id": device["id"], **origin})
         assert none.json()["records"] == 0
-    bad = client.post("/v1/records/purge", json={"device_id": device["id"], "certificate_sha256": "x"})
-    problem(bad, 422, "invalid-request")
+    for origin in ({"certificate_sha256": "x"}, {"ticket_jti": ""}, {"ticket_jti": "t\x00"}):
+        bad = client.post("/v1/records/purge", json={"device_id": device["id"], **origin})
+        problem(bad, 422, "invalid-request")
     shown = client.get("/v1/records").json()["items"]
     assert {(item["certificate_sha256"], item["ticket_jti"]) for item in shown} == {
         (None, None),
