@@ -117,6 +117,8 @@ class RecordRow(Base):
     superseded: Mapped[bool] = mapped_column(default=False, server_default=false())
     device_id: Mapped[str | None] = mapped_column(ForeignKey("devices.id"))
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
+    certificate_sha256: Mapped[str | None]
+    ticket_jti: Mapped[str | None]
     created_at: Mapped[float] = mapped_column(default=db_now())
 
 

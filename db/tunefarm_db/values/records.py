@@ -72,6 +72,8 @@ class NewRecord:
     confirmed: bool = False
     device_id: str | None = None
     job_id: str | None = None
+    certificate_sha256: str | None = None
+    ticket_jti: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,9 @@ class Record(NewRecord):
         config: `Config.to_json`.
         cost_sec: Median of the samples; None unless the outcome is ok.
         confirmed: Whether it is a re-measurement in turn with the task's other best configs.
+        certificate_sha256: SHA-256 of the certificate by which the device's agent was connected with the gateway, as hexadecimal digits;
+            None unless it was measured over one.
+        ticket_jti: The id of the token, signed for the lease, that the gateway opened the session for; None likewise.
         superseded: A later confirming record of the same config counts in its place.
     """
 

@@ -266,14 +266,26 @@ def purge_records(
     out: Output,
     server: Server,
     device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="Name or id of the device.")],
+    certificate: Annotated[
+        str | None,
+        typer.Option(
+            "--certificate",
+            metavar="SHA256",
+            help="Only what was measured while its agent was connected by this certificate.",
+        ),
+    ] = None,
+    ticket: Annotated[
+        str | None,
+        typer.Option("--ticket", metavar="JTI", help="Only what was measured in the session of this ticket."),
+    ] = None,
 ) -> None:
-    """Delete all records that a device measured; `tunefarm device list --state removed` has the ids of removed ones. Needs a key with the scope admin.
+    """Delete the records that a device measured; `tunefarm device list --state removed` has the ids of removed ones. Needs a key with the scope admin.
 
     Names the jobs whose artifacts were compiled with them. What compiles found out is deleted too: the next ones find it out again.
     """
     with server.connect() as client:
         device_id = device if is_whole_id(device) else find_device(client, device).id
-        purged = client.records.purge(device_id)
+        purged = client.records.purge(device_id, certificate_sha256=certificate, ticket_jti=ticket)
     out.result(
         {
             "records": purged.records,

@@ -106,15 +106,27 @@ class AsyncRecords(Resource):
         query = {"keep_unknown": "true" if keep_unknown else None}
         return RecordImport.read(await self._transport.upload("records", query, Path(file), None))
 
-    async def purge(self, device_id: str) -> PurgedRecords:
-        """Delete all records that a device measured, also of one that was removed. Needs a key with the scope admin.
+    async def purge(
+        self, device_id: str, *, certificate_sha256: str | None = None, ticket_jti: str | None = None
+    ) -> PurgedRecords:
+        """Delete the records that a device measured, also of one that was removed. Needs a key with the scope admin.
 
         Artifacts stay; the answer names the jobs whose artifacts were compiled with these records.
+
+        Args:
+            device_id: The device.
+            certificate_sha256: Only records of this certificate of its agent.
+            ticket_jti: Only records of the session of this ticket.
 
         Raises:
             NotFoundError: If there is no such device.
         """
-        return PurgedRecords.read(await self._transport.post("records/purge", {"device_id": device_id}))
+        body = {
+            "device_id": device_id,
+            "certificate_sha256": certificate_sha256,
+            "ticket_jti": ticket_jti,
+        }
+        return PurgedRecords.read(await self._transport.post("records/purge", body))
 
     async def workload(self, workload_key: str, toolchain: str) -> WorkloadCode:
         """Return a workload with its code, which TVM of this toolchain reads.

@@ -112,6 +112,7 @@ def add_device(body: DeviceRegister, request: Request, services: ServicesDep) ->
             code="tracker-removed",
             field="tracker_host",
         )
+    _count_life(request)
     registration = DeviceRegistration(**body.model_dump(exclude={"tracker_host", "tracker_port"}))
     device = register_device(services, registration, guest=GUEST in key.scopes)
     return _read_with_lease(services, device)
@@ -133,6 +134,7 @@ def certify(
     device_id: str, body: CertificateRequest, request: Request, services: ServicesDep
 ) -> GatewayAccess:
     """The farm's gateway knows a device by it. The agent asks for the next one long before it ends."""
+    _count_life(request)
     access = certify_device(
         services,
         device_id,
@@ -141,6 +143,13 @@ def certify(
         device_name=key_of(request).device_name,
     )
     return GatewayAccess.model_validate(access)
+
+
+def _count_life(request: Request) -> None:
+    """Count what a device's credential writes for good; an administrator's key may have many devices."""
+    key = key_of(request)
+    if key.device_name is not None:
+        request.app.state.rates.count_life(key.id)
 
 
 @router.get("", **operation("read", "List devices"))

@@ -34,6 +34,16 @@ class RecordPurge(Input):
     )
 
     device_id: str = Field(max_length=100, description="Identifier of the device; it may have been removed.")
+    certificate_sha256: str | None = Field(
+        None,
+        pattern="^[0-9a-f]{64}$",
+        description="Only records of this certificate of its agent, as `certificate_sha256` of a record.",
+    )
+    ticket_jti: str | None = Field(
+        None,
+        pattern="^[A-Za-z0-9_-]{1,100}$",
+        description="Only records of the session of this token, as `ticket_jti` of a record.",
+    )
 
 
 class PurgedRecords(Output):
@@ -77,4 +87,14 @@ class Record(Output):
     extra: dict[str, Any] | None = Field(description="Details of the measurement.")
     device_id: str | None = Field(description="Device, if it belongs to this farm.")
     job_id: str | None = Field(description="Job that measured the record.")
+    certificate_sha256: str | None = Field(
+        None,
+        description="SHA-256 of the client certificate by which the device's agent was connected with the gateway when this was measured; "
+        "null if it came in another way, or from an earlier release.",
+    )
+    ticket_jti: str | None = Field(
+        None,
+        description="Identifier (`jti`) of the token, signed for the lease, that the gateway opened the session of the measurement for; "
+        "null likewise.",
+    )
     created_at: float = Field(description="Time of storing, Unix seconds.")

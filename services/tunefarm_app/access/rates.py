@@ -28,6 +28,9 @@ _ANSWER_SEC = 0.3
 _AWAY_SEC = 5.0
 
 
+_LIVES = parse("30/minute")
+"""An agent registers once in each of its lives, and asks for a certificate twice a day. Each is an entry of the audit log, which keeps it."""
+_LIFE = "a device's credential may register and be certified"
 _KEY = "this API key may make"
 _STRANGER = "without a valid API key, this address may make"
 _ATTEMPT = "this address may try keys, sign-ins and enrolments"
@@ -75,6 +78,15 @@ class KeyRates:
         self._away_until = time.monotonic() + _AWAY_SEC
         log.warning("rates are counted by this process alone: the broker does not answer")
         self._count(self._own, self._rate, key_id)
+
+    def count_life(self, key_id: str) -> None:
+        """Count a registration or a certificate of a device's own credential; each process counts by itself.
+
+        Raises:
+            TooManyRequestsError: If it is one too many.
+        """
+        if self._rate is not None and not self._own.hit(_LIVES, "life", key_id):
+            raise _too_many(self._own, _LIVES, "life", key_id, _LIFE)
 
     def _limiter(self) -> FixedWindowRateLimiter:
         is_away = time.monotonic() < self._away_until

@@ -9,6 +9,7 @@ from typing import Any
 
 from tunefarm_app.storage.json_text import UNSTORABLE
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
 
 Info = Mapping[str, Any]
 _NOTHING: Info = {}
@@ -61,6 +62,17 @@ def whole(value: object) -> int | None:
 def agent_of(info: Info) -> Info:
     """Return the agent's status in a device's `info`."""
     return mapping(info.get("agent"))
+
+
+def sessions_of(info: Info) -> tuple[str, bool]:
+    """Return who runs a device's sessions, in words, and whether that is root; no words if its agent does not say."""
+    sessions = mapping(agent_of(info).get("sessions"))
+    user, own, why = (clean(str(sessions.get(name) or ""), 200) for name in ("user", "agent", "why"))
+    if not user:
+        return "", False
+    if user != own:
+        return f"another user than the agent's, {user}", False
+    return f"the agent's user {user}" + (f": {why}" if why else ""), user == "root"
 
 
 def gpus_of(report: Info) -> list[Info]:

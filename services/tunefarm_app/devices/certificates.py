@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from tunefarm_app.identity.authority import Authority, device_identity
+from tunefarm_app.identity.authority import Authority, device_identity, thumbprint
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.settings import host_and_port
 from tunefarm_db.values import AuditAction
@@ -59,7 +59,12 @@ def certify_device(
     authority = Authority.read(settings.gateway_dir)
     certificate = authority.certify_device(request, device_identity(device.id, device.rpc_key))
     with services.uow.write() as repos:
-        repos.audit.note(AuditAction.DEVICE_CERTIFIED, device.id, device=device.name)
+        repos.audit.note(
+            AuditAction.DEVICE_CERTIFIED,
+            device.id,
+            device=device.name,
+            certificate_sha256=thumbprint(certificate),
+        )
     host, port = host_and_port(settings.gateway_for_devices or settings.gateway)
     log.info("device certified", device_id=device.id, name=device.name)
     return GatewayAccess(

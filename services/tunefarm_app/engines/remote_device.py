@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tunefarm_app.identity.authority import device_identity
+from tunefarm_app.identity.receipts import ReceiptReader
 from tunefarm_app.identity.tickets import GatewayWay
 from tunefarm_app.settings import host_and_port
 from tunefarm_db.values import Device
@@ -31,6 +32,7 @@ def remote_device(device: Device, gateway: GatewayWay | None = None) -> RemoteDe
         )
     host, port = host_and_port(gateway.address)
     identity = device_identity(device.id, device.rpc_key)
+    receipts = ReceiptReader.read(gateway.folder / "receipts.pem")
     machine_id = device.info.get("machine_id")
     return RemoteDevice(
         tracker_host=host,
@@ -45,4 +47,5 @@ def remote_device(device: Device, gateway: GatewayWay | None = None) -> RemoteDe
         authority=gateway.authority(),
         machine_id=machine_id if isinstance(machine_id, str) else None,
         ticket=lambda fence, key: gateway.ticket(device.id, identity, fence, key),
+        origin=lambda ticket, receipt: receipts.origin(identity, ticket, receipt),
     )

@@ -130,6 +130,11 @@ def identity_in(names: object) -> str | None:
     return None
 
 
+def thumbprint(certificate: str) -> str:
+    """Return the SHA-256 of a certificate's DER, as hexadecimal digits; the certificate is PEM."""
+    return x509.load_pem_x509_certificate(certificate.encode()).fingerprint(hashes.SHA256()).hex()
+
+
 def ensure_authority(folder: Path) -> Authority:
     """Make what is missing of the farm's files; return the authority. Several processes may start at once.
 
@@ -163,6 +168,9 @@ def _ensure_gateway(folder: Path, authority: Authority) -> None:
     _ensure(worker / "tickets.key", lambda: _private_pem(ed25519.Ed25519PrivateKey.generate()))
     tickets = serialization.load_pem_private_key((worker / "tickets.key").read_bytes(), None)
     _ensure(gateway / "tickets.pem", lambda: _public_pem(tickets.public_key()), anew=True)
+    _ensure(gateway / "receipts.key", lambda: _private_pem(ed25519.Ed25519PrivateKey.generate()))
+    receipts = serialization.load_pem_private_key((gateway / "receipts.key").read_bytes(), None)
+    _ensure(worker / "receipts.pem", lambda: _public_pem(receipts.public_key()), anew=True)
     for part in (gateway, worker):
         _ensure(part / "authority.pem", lambda: authority.certificate, anew=True)
     if not _is_whole(gateway, authority):

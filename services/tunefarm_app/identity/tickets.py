@@ -1,7 +1,6 @@
 """Tickets: with one, whoever holds a device's lease gets one session on that device, soon.
 
-A ticket is a JSON Web Token (RFC 7519) that workers sign with Ed25519 and the gateway checks. There is one algorithm, so a ticket's header
-is always the same text. It names the public key of the relay that it was signed for (``cnf``, RFC 7800), which has to prove that it has that
+A ticket is a token (`tokens`) that workers sign and the gateway checks. It names the public key of the relay that it was signed for (``cnf``, RFC 7800), which has to prove that it has that
 key (`tunefarm_tuning.process.relay.key`): in other hands a ticket is worth nothing.
 """
 
@@ -16,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
+from tunefarm_app.identity.tokens import ForeignTokenError, claims_of, sign_token
 from tunefarm_tuning.core import base64url
 from tunefarm_tuning.core.errors import TransientError
 from tunefarm_tuning.process.relay.key import is_public_key
@@ -27,8 +26,6 @@ from tunefarm_tuning.process.relay.key import is_public_key
 VALID_SEC = 60.0
 """Time from the signature to the session's begin."""
 
-_HEADER = "eyJhbGciOiJFZERTQSIsInR5cCI6IkpXVCJ9"  # {"alg":"EdDSA","typ":"JWT"}
-_MOST_BYTES = 2048
 _MOST_FENCE = 1 << 62
 
 
@@ -97,8 +94,7 @@ class TicketSigner:
             "iat": now,
             "exp": now + valid_sec,
         }
-        signed = f"{_HEADER}.{base64url.encode(json.dumps(claims).encode())}"
-        return f"{signed}.{base64url.encode(self._key.sign(signed.encode()))}"
+        return sign_token(self._key, claims)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,15 +166,8 @@ class TicketReader:
         Raises:
             BadTicketError: If the farm's workers did not sign it.
         """
-        if not isinstance(text, str) or len(text) > _MOST_BYTES or not text.isascii():
-            raise BadTicketError("no ticket")
-        signed, _, signature = text.rpartition(".")
-        header, _, claims = signed.partition(".")
-        if header != _HEADER:
-            raise BadTicketError("no ticket")
         try:
-            self._key.verify(base64url.decode(signature), signed.encode())
-            said = json.loads(base64url.decode(claims))
+            said = claims_of(text, self._key)
             ticket = Ticket(
                 device=str(said["sub"]),
                 fence=int(said["fence"]),
@@ -187,7 +176,7 @@ class TicketReader:
                 issued_at=float(said["iat"]),
                 expires_at=float(said["exp"]),
             )
-        except InvalidSignature:
+        except ForeignTokenError:
             raise BadTicketError("no ticket of this farm") from None
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise BadTicketError("no ticket") from None
@@ -197,3 +186,8 @@ class TicketReader:
         ):
             raise BadTicketError("no ticket")
         return ticket
+
+
+def id_of(ticket: str) -> str:
+    """Return the id (``jti``) of a ticket that this process signed; nothing is checked."""
+    return str(json.loads(base64url.decode(ticket.split(".")[1]))["jti"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from tunefarm_app.devices.agent_info import sessions_of
 from tunefarm_app.identity.authority import Authority
 from tunefarm_app.operations.check_results import CheckResult, failed, judge_versions, ok, warning
 from tunefarm_app.runtime.composition import Services
@@ -102,6 +103,27 @@ def check_linkers(services: Services) -> CheckResult:
         "Install it on every machine with a worker: its kernels and artifacts are linked there. If no worker runs on this machine, "
         "run `tunefarm doctor` where one does.",
     )
+
+
+def check_sessions(services: Services) -> CheckResult:
+    """Who runs sessions on the devices."""
+    said = {device.name: sessions_of(device.info) for device in _devices_if_known(services)}
+    by_text: dict[str, list[str]] = {}
+    for name, (text, _) in said.items():
+        if text:
+            by_text.setdefault(text, []).append(name)
+    if not by_text:
+        return ok("sessions", "no device says which user runs them")
+    texts = [f"{', '.join(names[:_MOST_NAMED])}: {text}" for text, names in by_text.items()]
+    message = "; ".join(texts[:_MOST_NAMED])
+    if any(is_root for _, is_root in said.values()):
+        return warning(
+            "sessions",
+            message,
+            "What a farm sends runs as root there, held by the sandbox alone. Make a user for it (`useradd --system tunefarm-session`), and "
+            "start the agent again.",
+        )
+    return ok("sessions", message)
 
 
 def check_versions(services: Services) -> CheckResult:

@@ -277,6 +277,7 @@ _CHECKS: Mapping[str, Callable[[Services], CheckResult]] = {
     "gateway": device_checks.check_gateway,
     "devices": device_checks.check_devices,
     "linker": device_checks.check_linkers,
+    "sessions": device_checks.check_sessions,
     "steps": check_steps,
     "webhooks": check_webhooks,
     "clock": check_clock,

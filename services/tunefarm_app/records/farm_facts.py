@@ -38,6 +38,8 @@ def farm_facts(
                 "record_id": record.id,
                 "job_id": record.job_id,
                 "device": names.get(record.device_id) if record.device_id else None,
+                "certificate_sha256": record.certificate_sha256,
+                "ticket_jti": record.ticket_jti,
             }
             for key, record in records.items()
         },

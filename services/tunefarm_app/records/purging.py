@@ -12,30 +12,43 @@ from tunefarm_db.values import AuditAction
 log = structlog.stdlib.get_logger(__name__)
 
 
-def purge_records(services: Services, device_id: str, *, by_key_id: str | None = None) -> Purged:
-    """Delete all records that the device measured, and show the best that is left. The artifacts that were compiled with them stay: their jobs are named.
+def purge_records(
+    services: Services,
+    device_id: str,
+    *,
+    certificate_sha256: str | None = None,
+    ticket_jti: str | None = None,
+    by_key_id: str | None = None,
+) -> Purged:
+    """Delete the records that the device measured, and show the best that is left. The artifacts that were compiled with them stay: their jobs are named.
 
     Args:
         services: The process's services.
         device_id: The device; it may have been removed.
+        certificate_sha256: Only what was measured while its agent was connected by this certificate.
+        ticket_jti: Only what was measured in the session of this ticket.
         by_key_id: The key of the request, for the log.
 
     Raises:
         NotFoundError: ``device-not-found``.
     """
+    said = {"certificate_sha256": certificate_sha256, "ticket_jti": ticket_jti}
+    origin = {name: text for name, text in said.items() if text is not None}
     with services.uow.write() as repos:
         device = repos.devices.get(device_id, removed=True)
-        purged = repos.purges.purge_device(device.id)
-        repos.network_timings.purge_device(device.id)
+        purged = repos.purges.purge_device(device.id, **origin)
+        if not origin:  # timings of networks do not say which session they are of
+            repos.network_timings.purge_device(device.id)
         for job_id in purged.shown_by:
             repos.jobs.set_best_latency(job_id, best_latency_sec(repos.jobs.tasks(job_id)))
-        repos.audit.note(AuditAction.RECORDS_PURGED, device.id, records=purged.records)
+        repos.audit.note(AuditAction.RECORDS_PURGED, device.id, records=purged.records, **origin)
     log.warning(
         "records purged",
         device_id=device.id,
         name=device.name,
         records=purged.records,
         used_by=list(purged.used_by),
+        **origin,
         by_key_id=by_key_id,
     )
     return purged

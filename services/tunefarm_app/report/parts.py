@@ -222,6 +222,14 @@ class ReportedRecord(Part):
     device: str | None = Field(
         None, description="Name of the device that measured it; null if removed or unknown."
     )
+    certificate_sha256: str | None = Field(
+        None,
+        description="SHA-256 of the certificate by which the device's agent was connected; null if unknown.",
+    )
+    ticket_jti: str | None = Field(
+        None,
+        description="Identifier of the token that opened the session of the measurement; null if unknown.",
+    )
 
 
 class ReportComparison(Part):

@@ -215,6 +215,8 @@ def record_rows(
             confirmed=outcome.confirmed,
             device_id=device.id,
             job_id=job.id,
+            certificate_sha256=outcome.origin.certificate_sha256 if outcome.origin else None,
+            ticket_jti=outcome.origin.ticket_jti if outcome.origin else None,
         )
         for outcome in outcomes
     ]

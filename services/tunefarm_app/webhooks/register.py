@@ -9,6 +9,7 @@ import structlog
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.webhooks.address import checked_addresses, parse_url
 from tunefarm_app.webhooks.request import new_secret
+from tunefarm_db.acting import acting
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import BY_A_PERSON, AuditAction, Delivery, Webhook
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
@@ -48,6 +49,12 @@ KINDS = (
 MAX_WEBHOOKS = 100
 """Maximum number of webhooks: each event is matched against all of them."""
 
+MAX_PER_OWNER = 25
+"""Of these, one key and those that it was rotated to may have so many: nobody takes them all from the others."""
+
+MAX_WAITING_TESTS = 32
+"""Test events of a webhook that wait: one that is never answered keeps each of them for a day."""
+
 
 def create_webhook(
     services: Services,
@@ -85,6 +92,11 @@ def create_webhook(
             repos.jobs.get(job_id)
         if repos.webhooks.count() >= MAX_WEBHOOKS:
             raise ConflictError(f"the limit of {MAX_WEBHOOKS} webhooks is reached", code="too-many-webhooks")
+        owner = acting().owner
+        if owner is not None and repos.webhooks.count(owner=owner) >= MAX_PER_OWNER:
+            raise ConflictError(
+                f"this key has {MAX_PER_OWNER} webhooks: delete some", code="too-many-webhooks"
+            )
         webhook = repos.webhooks.add(
             url=url, kinds=[kind for kind in KINDS if kind in kinds], job_id=job_id, secret=new_secret()
         )
@@ -99,11 +111,15 @@ def try_webhook(services: Services, webhook_id: str) -> Delivery:
 
     Raises:
         NotFoundError: ``webhook-not-found``.
-        ConflictError: ``webhook-disabled``.
+        ConflictError: ``webhook-disabled``, ``too-many-tests``.
     """
     with services.uow.write() as repos:
         if repos.webhooks.get(webhook_id).disabled_at is not None:
             raise ConflictError("the webhook is disabled: enable it first", code="webhook-disabled")
+        if repos.deliveries.waiting_tests(webhook_id) >= MAX_WAITING_TESTS:
+            raise ConflictError(
+                f"{MAX_WAITING_TESTS} test events of the webhook wait to be sent", code="too-many-tests"
+            )
         repos.audit.note(AuditAction.WEBHOOK_TESTED, webhook_id)
         return repos.deliveries.queue_test(webhook_id)
 

@@ -209,9 +209,12 @@ def test_a_devices_records_are_purged(run: Any, farm: Any, client: Client) -> No
         device_id=device.id,
     )
     with farm.services.uow.write() as repos:
-        repos.records.add_many([record, record])
+        repos.records.add_many([record, record, replace(record, certificate_sha256="0a" * 32)])
     client.devices.remove(device.id)
     assert "liar" in run("records", "purge", "--device", "liar", code=3).stderr
+    by_certificate = ("records", "purge", "--device", device.id, "--certificate", "0a" * 32)
+    assert "0 records deleted" in run(*by_certificate, "--ticket", "t1").stdout
+    assert "1 record deleted" in run(*by_certificate).stdout
     assert "2 records deleted" in run("records", "purge", "--device", device.id).stdout
     none = parsed(run("records", "purge", "--device", device.id, "--json"))
     assert none == {"records": 0, "measured_by": [], "used_by": []}

@@ -92,6 +92,19 @@ def test_a_record_of_a_gpu_tells_its_machine_code(browser: Browser, farm, done) 
     assert "Machine code" not in browser.page(f"/records/{ids[1]}").text
 
 
+def test_a_record_tells_the_session_that_it_was_measured_in(browser: Browser, farm, done) -> None:
+    with farm.services.uow.write() as repos:
+        record = repos.records.query(RecordFilter(job_id=done.id), limit=1).items[0]
+        fields = {field.name: getattr(record, field.name) for field in dataclass_fields(NewRecord)}
+        origin = {"certificate_sha256": "0a" * 32, "ticket_jti": "ticket-of-it"}
+        (known,) = repos.records.add_many([NewRecord(**{**fields, **origin})])
+    text = browser.page(f"/records/{known}").text
+    assert "0a" * 32 in text
+    assert "ticket-of-it" in text
+    assert str(record.device_id) in text
+    assert "Certificate" not in browser.page(f"/records/{record.id}").text
+
+
 def test_the_export_is_what_the_engine_reads(browser: Browser, done) -> None:
     link = next(anchor for anchor in browser.page("/records").all("a") if "Export" in anchor.text)
     answer = browser.get(link.attrs["href"])

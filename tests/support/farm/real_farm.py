@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 from device_processes import AgentProcess
@@ -17,6 +18,16 @@ from soak_farm import SoakFarm, soak_farm
 from waiting import gone
 
 from tunefarm_db.values import Device, Step
+
+
+class Door(Protocol):
+    """A gateway that runs: its port, and the folder of the farm's keys."""
+
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def folder(self) -> Path: ...
 
 
 @dataclass(frozen=True)
@@ -72,7 +83,8 @@ def real_farm(
     module: str = "tunefarm_workers.device",
     environment: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
-    gateway: GatewayProcess | None = None,
+    python: str = sys.executable,
+    gateway: Door | None = None,
     **settings: Any,
 ) -> Iterator[RealFarm]:
     """Start the farm for the time of the block.
@@ -82,6 +94,7 @@ def real_farm(
         module: What to run as the agent.
         environment: More of the agent's environment.
         options: More of its options.
+        python: What to run it with.
         gateway: What the device dials; without one, one is started.
         settings: As of `soak_farm`.
     """
@@ -110,6 +123,7 @@ def real_farm(
                 *options,
                 key=farm.api_key,
                 module=module,
+                python=python,
                 env={**farm.environment, **(environment or {})},
             )
             try:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tunefarm_tuning.core.errors import InvariantError
 from tunefarm_tuning.core.json_fields import OMIT_DEFAULT, JsonFields, fields_to_json
-from tunefarm_tuning.measure.interfaces import DeviceInfo
+from tunefarm_tuning.measure.interfaces import DeviceInfo, SessionOrigin
 from tunefarm_tuning.process.device_address import DeviceAddress
 from tunefarm_tuning.target.host import host_device_model, machine_id, num_cores
 from tunefarm_tuning.target.target import Target
@@ -35,6 +35,7 @@ class RemoteDevice(JsonFields):
         machine_id: Behind a gateway: the id of the device's machine, as `machine_id` returns it there.
         ticket: Behind a gateway: returns a ticket for one session under the lease of that number, for the relay of that public key.
             The function never leaves this process.
+        origin: Behind a gateway: reads the gateway's receipt of the session that a ticket opened. It never leaves this process either.
     """
 
     tracker_host: str
@@ -49,6 +50,9 @@ class RemoteDevice(JsonFields):
     ticket: Callable[[int, str], str] | None = field(
         default=None, metadata=OMIT_DEFAULT, compare=False, repr=False
     )
+    origin: Callable[[str, object], SessionOrigin] | None = field(
+        default=None, metadata=OMIT_DEFAULT, compare=False, repr=False
+    )
 
     @property
     def address(self) -> DeviceAddress:
@@ -61,7 +65,7 @@ class RemoteDevice(JsonFields):
         )
 
     def to_json(self) -> dict[str, Any]:
-        return fields_to_json(replace(self, ticket=None))
+        return fields_to_json(replace(self, ticket=None, origin=None))
 
     def opening(self, relay_key: str | None) -> dict[str, Any]:
         """Return what a child that is ready now needs to open one session, as JSON.
@@ -77,6 +81,18 @@ class RemoteDevice(JsonFields):
         if self.fence is None or relay_key is None:
             raise InvariantError("behind a gateway, a session belongs to a lease and to a relay")
         return {**self.to_json(), "ticket": self.ticket(self.fence, relay_key)}
+
+    def origin_of(self, opening: Mapping[str, Any], receipt: object) -> SessionOrigin | None:
+        """Return where the measurements of a session come from; None unless a farm's gateway joined it.
+
+        Args:
+            opening: What `opening` returned for it.
+            receipt: What the child says to be the gateway's receipt.
+
+        Raises:
+            DeviceLostError: If it is not.
+        """
+        return None if self.origin is None else self.origin(opening["ticket"], receipt)
 
 
 def is_this_machine(device: RemoteDevice | None) -> bool:

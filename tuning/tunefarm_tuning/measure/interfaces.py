@@ -88,6 +88,19 @@ class MeasureInput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOrigin:
+    """What a farm's gateway and worker say of the session in which something was measured. A device has no say in it.
+
+    Attributes:
+        certificate_sha256: SHA-256 of the client certificate (DER) by which the device's agent was connected, as hexadecimal digits.
+        ticket_jti: The id of the token, signed for the lease, that opened the session.
+    """
+
+    certificate_sha256: str
+    ticket_jti: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureResult:
     """A kernel's timing, or why there is none.
 
@@ -97,6 +110,7 @@ class MeasureResult:
         failure: Why there is no timing; None if there is one.
         truncated: Whether timing ended after a few short samples, since the kernel was hopeless against its rival.
         facts: JSON values to store with the samples, such as the GPU's state (see `tvm.device.gpu`).
+        origin: The session that it was measured in; None unless a farm's gateway joined it.
     """
 
     run_sec: float
@@ -104,6 +118,7 @@ class MeasureResult:
     failure: Failure | None = None
     truncated: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
+    origin: SessionOrigin | None = None
 
     @property
     def cost_sec(self) -> float | None:

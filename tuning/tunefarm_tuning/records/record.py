@@ -48,6 +48,9 @@ class TuningRecord:
         extra: Further facts as JSON values; `CONFIRMED` marks a confirming record.
         kernel: The kernel's name in a graph that has it (``"fused_conv2d_add_relu"``), for people; empty if it is not known. It and
             `shapes`, the shapes and element types of its arguments, do not tell records apart.
+        certificate_sha256: Of a farm's own measurement: SHA-256 of the client certificate by which the device's agent was connected with
+            the gateway. It and `ticket_jti`, the id of the token that opened the session, say where a record comes from, and do not tell
+            records apart. In a file they are what its writer says; a farm's import does not take them.
     """
 
     workload_key: str
@@ -65,6 +68,8 @@ class TuningRecord:
     extra: Mapping[str, Any] = field(default_factory=dict)
     kernel: str = field(default="", compare=False)
     shapes: str = field(default="", compare=False)
+    certificate_sha256: str | None = field(default=None, compare=False)
+    ticket_jti: str | None = field(default=None, compare=False)
 
     @property
     def cost_sec(self) -> float | None:
@@ -96,6 +101,8 @@ class TuningRecord:
                 "tuner": self.tuner,
                 "message": self.message,
                 "extra": dict(self.extra),
+                **({"certificate_sha256": self.certificate_sha256} if self.certificate_sha256 else {}),
+                **({"ticket_jti": self.ticket_jti} if self.ticket_jti else {}),
             },
             separators=(",", ":"),
         )
@@ -148,6 +155,8 @@ class TuningRecord:
                 extra=dict(data.get("extra", {})),
                 kernel=_text(data, "kernel", ""),
                 shapes=_text(data, "shapes", ""),
+                certificate_sha256=_text_or_none(data, "certificate_sha256"),
+                ticket_jti=_text_or_none(data, "ticket_jti"),
             )
         except InvalidRecordError:
             raise
@@ -164,6 +173,10 @@ def _text(data: Mapping[str, Any], name: str, default: str | None = None) -> str
     if not isinstance(value, str):
         raise TypeError(f"{name} must be text")
     return value
+
+
+def _text_or_none(data: Mapping[str, Any], name: str) -> str | None:
+    return None if data.get(name) is None else _text(data, name)
 
 
 def _number(data: Mapping[str, Any], name: str) -> float:

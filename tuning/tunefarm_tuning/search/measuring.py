@@ -98,4 +98,5 @@ def trial_outcome(
         truncated=measured.truncated if measured and not failure else False,
         confirmed=confirmed,
         facts={**build.facts, **(measured.facts if measured and not failure else {})},
+        origin=measured.origin if measured else None,
     )

@@ -10,7 +10,7 @@ from typing import Any
 from tunefarm_text.quantities import ascii_kernel_shapes
 from tunefarm_tuning.core.latency import relative_noise
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure.interfaces import DeviceInfo
+from tunefarm_tuning.measure.interfaces import DeviceInfo, SessionOrigin
 from tunefarm_tuning.records.record import CONFIRMED, TuningRecord
 from tunefarm_tuning.tuner.base import TrialResult
 from tunefarm_tuning.workload.task import TuningTask
@@ -32,6 +32,7 @@ class TrialOutcome(TrialResult):
         confirmed: Whether it is a confirmation (see `confirm_best`).
         replaced: Whether the config was refused and another tried instead: nothing was built, and no budget was spent.
         facts: Further facts of the build and the measurement (`BuildResult.facts`, `MeasureResult.facts`).
+        origin: The session that it was measured in (`MeasureResult.origin`).
     """
 
     cost_sec: float | None = field(init=False)
@@ -45,6 +46,7 @@ class TrialOutcome(TrialResult):
     confirmed: bool = False
     replaced: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
+    origin: SessionOrigin | None = None
 
     def __post_init__(self) -> None:
         cost_sec = median(self.samples_sec) if self.samples_sec else None
@@ -102,4 +104,6 @@ class TrialOutcome(TrialResult):
             extra={**self.recorded_facts, **(extra or {})},
             kernel=task.workload.name,
             shapes=ascii_kernel_shapes([spec.to_json() for spec in task.workload.args]),
+            certificate_sha256=self.origin.certificate_sha256 if self.origin else None,
+            ticket_jti=self.origin.ticket_jti if self.origin else None,
         )

@@ -26,6 +26,7 @@ from tunefarm_workers.device.fleet import EXIT_REFUSED, Fleet
 from tunefarm_workers.device.gpu.cuda_check import check_cuda
 from tunefarm_workers.device.gpu.devices import LentDevice, devices_of
 from tunefarm_workers.device.json_log import log_as_json
+from tunefarm_workers.device.rpc.session_user import choose, device_files
 from tunefarm_workers.device.settings import farm_url_in, is_open_to_others, read_settings
 
 log = logging.getLogger("tunefarm.device")
@@ -91,14 +92,23 @@ class _Stopped(Exception):  # noqa: N818  (an outcome, caught in `main`)
 
 
 def _lend(device: LentDevice, fields: dict[str, str], wait: Callable[[float], bool]) -> None:
+    sessions = choose(device.settings.session_user, devices=device_files() if device.gpu else ())
+    if sessions.user is None:
+        level = logging.WARNING if os.geteuid() == 0 else logging.INFO
+        log.log(level, "sessions run as the agent's user: %s", sessions.why)
     key = credential(device.settings, wait)
     if key is not None:
         described = describe(device.settings, device.gpu)
         if described.kind == "cuda":
             check_cuda(None if device.gpu is None else device.gpu.uuid)
-        Agent(device.settings, key, described, gpu=device.gpu, emit=lambda event: _emit(event, fields)).run(
-            wait
-        )
+        Agent(
+            device.settings,
+            key,
+            described,
+            gpu=device.gpu,
+            emit=lambda event: _emit(event, fields),
+            sessions=sessions,
+        ).run(wait)
 
 
 def _emit(event: dict[str, Any], fields: dict[str, str]) -> None:

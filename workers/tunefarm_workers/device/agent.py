@@ -24,6 +24,7 @@ from tunefarm_workers.device.registration import Registration
 from tunefarm_workers.device.rpc import probe
 from tunefarm_workers.device.rpc.keeper import ServerKeeper, ServerState
 from tunefarm_workers.device.rpc.process import SERVER_MODULE, RpcProcess, server_command, server_environment
+from tunefarm_workers.device.rpc.session_user import Chosen, SessionFolder
 from tunefarm_workers.device.settings import CREDENTIAL_FILE, AgentSettings
 from tunefarm_workers.device.tunnel.tunnel import Tunnel
 from tunefarm_workers.device.vitals import Vitals
@@ -46,6 +47,7 @@ class Agent:
         emit: Takes events, JSON objects for a supervisor: ``event`` is ``"state"``, ``online`` says whether the API knows
             that workers can measure here.
         server_module: Module to run as RPC server.
+        sessions: Who runs sessions.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Agent:
         gpu: Gpu | None = None,
         emit: Callable[[dict[str, Any]], None],
         server_module: str = SERVER_MODULE,
+        sessions: Chosen = Chosen(user=None, why="it was told to"),  # noqa: B008  (frozen)
     ) -> None:
         self._settings = settings
         self._device = device
@@ -80,6 +83,8 @@ class Agent:
         self._keeper: ServerKeeper | None = None
         self._emitted: tuple[object, ...] | None = None
         self._sandbox = sandbox_state().summary
+        self._sessions = sessions
+        self._session_folder = None if sessions.user is None else SessionFolder(sessions.user)
 
     def run(self, wait: Callable[[float], bool]) -> None:
         """Work until `wait` (which sleeps that many seconds) returns True.
@@ -130,20 +135,22 @@ class Agent:
         return server.connect(), server.pid
 
     def _start_server(self) -> RpcProcess:
-        settings = self._settings
+        settings, user, folder = self._settings, self._sessions.user, self._session_folder
+        own = os.environ if user is None or folder is None else user.environment(os.environ, folder.path)
         self._server = RpcProcess(
             server_command(
                 module=self._server_module,
                 rpc_key=self._rpc_key,
-                work_dir=settings.work_dir / "sessions",
+                work_dir=settings.work_dir / "sessions" if folder is None else folder.path,
                 max_session_sec=settings.max_session_sec,
                 memory_bytes=int(self._device.info["memory_bytes"]) if self._device.kind == "cpu" else None,
             ),
             server_environment(
-                os.environ,
+                own,
                 num_threads=self._device.num_threads,
                 gpu_uuid=None if self._gpu is None else self._gpu.uuid,
             ),
+            {} if user is None else user.options(),
         )
         return self._server
 
@@ -162,6 +169,7 @@ class Agent:
             "state": self._state.value,
             "rpc_restarts": 0 if keeper is None else max(0, keeper.restarts),
             "sandbox": self._sandbox,
+            "sessions": self._sessions.to_json(),
             **self._vitals.read(),
         }
         reason = "the RPC server is starting" if keeper is None else keeper.reason
@@ -204,6 +212,8 @@ class Agent:
             self._tunnel.close()
         if self._keeper is not None:
             self._keeper.stop()
+        if self._session_folder is not None:
+            self._session_folder.close()
         self._api.close()
 
 

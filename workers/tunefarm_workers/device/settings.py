@@ -54,6 +54,7 @@ class AgentSettings:
         work_dir: Folder of this agent only, for its credential and session files.
         work_dir_given: Whether the folder was given; otherwise it follows from the name.
         max_session_sec: Longest session of a worker on the device.
+        session_user: User whose process runs sessions; None for `session_user.DEFAULT_NAME`, if it can be used, else the agent's own.
         heartbeat_sec: Seconds between heartbeats.
         probe_sec: Seconds between checks that the RPC server is alive.
     """
@@ -72,6 +73,7 @@ class AgentSettings:
     work_dir: Path
     work_dir_given: bool = True
     max_session_sec: float = 900.0
+    session_user: str | None = None
     heartbeat_sec: float = 5.0
     probe_sec: float = 2.0
 
@@ -284,6 +286,13 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         default=900.0,
         metavar="SEC",
         help="longest session in seconds (default: %(default)g)",
+    )
+    add(
+        "--session-user",
+        default=environment.get("TUNEFARM_SESSION_USER") or None,
+        metavar="USER",
+        help="user whose process runs sessions; the agent must be root, or have its rights to change users (default: "
+        "$TUNEFARM_SESSION_USER, or `tunefarm-session` if that can be used, else the agent's own)",
     )
     add(
         "--heartbeat-sec",

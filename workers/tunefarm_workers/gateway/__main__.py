@@ -19,6 +19,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tunefarm_app.identity.receipts import ReceiptSigner
 from tunefarm_app.identity.tickets import TicketReader
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.process.lifeline import forbid_inspection
@@ -29,7 +30,7 @@ log = logging.getLogger("tunefarm.gateway")
 
 _BACKLOG = 128
 _LOOK_SEC = 0.2
-_TICKETS, _KEY, _CERTIFICATE, _AUTHORITY = "tickets.pem", "key.pem", "certificate.pem", "authority.pem"
+_NAMES = ("certificate.pem", "key.pem", "authority.pem", "tickets.pem", "receipts.key")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     files = Files(arguments.dir / "gateway")
     # Connections wait meanwhile.
     files.wait()
-    gateway = Gateway(files.context, files.tickets, started_at=time.time())
+    gateway = Gateway(files.context, files.tickets, files.receipts, started_at=time.time())
     # Signals reach Python between the calls of the first thread, which must not wait in `accept`.
     serving = threading.Thread(target=gateway.serve, args=(listener,), daemon=True)
     serving.start()
@@ -86,6 +87,7 @@ class Files:
         self._read_at: tuple[int, ...] | None = None
         self._context: ssl.SSLContext | None = None
         self._tickets: TicketReader | None = None
+        self._receipts: ReceiptSigner | None = None
 
     def wait(self) -> None:
         """Wait until they are there."""
@@ -107,14 +109,20 @@ class Files:
         assert self._tickets is not None
         return self._tickets
 
+    def receipts(self) -> ReceiptSigner:
+        """Return what signs receipts."""
+        assert self._receipts is not None
+        return self._receipts
+
     def _refresh(self) -> bool:
         """Read the files if they have changed; return whether they were ever read. Half of a change is read again."""
         try:
-            paths = [self._folder / name for name in (_CERTIFICATE, _KEY, _AUTHORITY, _TICKETS)]
+            paths = [self._folder / name for name in _NAMES]
             changed_at = tuple(path.stat().st_mtime_ns for path in paths)
             if changed_at != self._read_at:
                 context = server_context(*paths[:3])
-                self._tickets = TicketReader.read(paths[3])
+                tickets, receipts = TicketReader.read(paths[3]), ReceiptSigner.read(paths[4])
+                self._tickets, self._receipts = tickets, receipts
                 self._context, self._read_at = context, changed_at
         except (OSError, ValueError) as error:
             if self._context is not None:

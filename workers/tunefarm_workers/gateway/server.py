@@ -3,14 +3,15 @@
 A connection with a certificate of the farm's authority is a device's. Its first message says what it is for: ``{"device": true}``, a
 conversation in which it is asked for sessions, or ``{"session": ID}``, a session that it was asked for. A connection without a certificate
 must bring a worker's ticket: ``{"ticket", "timeout_sec", "wait_sec"}``. It is asked ``{"prove": CHALLENGE}`` and must say ``{"proof"}``, as
-the relay can that the ticket was signed for (`tunefarm_tuning.process.relay.key`). Then it is answered ``{"open": true, "server", "host"}``
-when the device's bytes follow, else ``{"refused": WHY}``, with ``"away": true`` if the device is not there.
+the relay can that the ticket was signed for (`tunefarm_tuning.process.relay.key`). Then it is answered
+``{"open": true, "server", "host", "receipt"}`` when the device's bytes follow (the receipt says by which certificate it is connected), else ``{"refused": WHY}``, with ``"away": true`` if the device is not there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import logging
 import queue
 import secrets
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_app.identity.authority import identity_in
+from tunefarm_app.identity.receipts import ReceiptSigner
 from tunefarm_app.identity.tickets import BadTicketError, Ticket, TicketReader
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.device_address import is_own_address
@@ -62,6 +64,7 @@ class _Opened:
 
     connection: ssl.SSLSocket
     server: int
+    certificate_sha256: str
 
 
 class _AwayError(RefusedError):
@@ -85,14 +88,21 @@ class Gateway:
     Args:
         context: Returns the TLS settings, as `server_context`.
         tickets: Returns what checks tickets.
+        receipts: Returns what signs receipts.
         started_at: When this process began (Unix seconds).
     """
 
     def __init__(
-        self, context: Callable[[], ssl.SSLContext], tickets: Callable[[], TicketReader], *, started_at: float
+        self,
+        context: Callable[[], ssl.SSLContext],
+        tickets: Callable[[], TicketReader],
+        receipts: Callable[[], ReceiptSigner],
+        *,
+        started_at: float,
     ) -> None:
         self._context = context
         self._tickets = tickets
+        self._receipts = receipts
         self._admissions = Admissions(started_at)
         self._devices: dict[str, _Device] = {}
         self._greetings: dict[ssl.SSLSocket, float] = {}  # until when; the oldest first
@@ -212,7 +222,8 @@ class Gateway:
             answers = device.asked.pop(str(first["session"]), None)
             if answers is None:
                 return False
-            answers.put(_Opened(connection, server))
+            certificate = connection.getpeercert(binary_form=True) or b""
+            answers.put(_Opened(connection, server, hashlib.sha256(certificate).hexdigest()))
             return True
 
     def _serve_worker(self, connection: ssl.SSLSocket, first: Mapping[str, Any]) -> None:
@@ -232,7 +243,10 @@ class Gateway:
             return
         with opened.connection:
             host = _host_of(opened.connection, seen_from=connection)
-            send_message(connection, {"open": True, "server": opened.server, "host": host})
+            receipt = self._receipts().sign(ticket, opened.certificate_sha256)
+            send_message(
+                connection, {"open": True, "server": opened.server, "host": host, "receipt": receipt}
+            )
             carry(connection, opened.connection)
 
     def _ask(self, ticket: Ticket, timeout_sec: float, wait_sec: float) -> _Opened:

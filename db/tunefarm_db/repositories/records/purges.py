@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import delete, select, update
 
-from tunefarm_db.repositories.base import Repository
+from tunefarm_db.repositories.base import Repository, equal
 from tunefarm_db.repositories.records.records import KEY, Records, config_key
 from tunefarm_db.tables import (
     ArtifactRow,
@@ -47,32 +47,37 @@ class Purged:
 class Purges(Repository):
     """Removes records."""
 
-    def purge_device(self, device_id: str) -> Purged:
-        """Delete all records that a device measured, and its peak.
+    def purge_device(
+        self, device_id: str, *, certificate_sha256: str | None = None, ticket_jti: str | None = None
+    ) -> Purged:
+        """Delete the records that a device measured: all of them and its peak, or those of a certificate or ticket of its alone.
 
         A config whose confirmation goes counts by its other records again. Findings of compiles go, too, all of them: they do not
         say which device they were made on, and are found out again.
         """
-        theirs = select(RecordRow.id).where(RecordRow.device_id == device_id)
+        origin = {"certificate_sha256": certificate_sha256, "ticket_jti": ticket_jti}
+        where = (RecordRow.device_id == device_id, *equal(_RECORDS.c, **origin))
+        theirs = select(RecordRow.id).where(*where)
         rows = self._run(
             select(RecordRow.id, RecordRow.job_id, RecordRow.confirmed, RecordRow.space_key, RecordRow.config)
             .add_columns(RecordRow.cost_sec, *(_RECORDS.c[name] for name in KEY))
-            .where(RecordRow.device_id == device_id)
+            .where(*where)
         ).all()
         ids = {row.id for row in rows}
         used_by = sorted(job_id for job_id, used in self._used_records() if not used.isdisjoint(ids))
         self._run(delete(table_of(SourceRow)).where(SourceRow.record_id.in_(theirs)))
         self._run(update(table_of(TrialRow)).where(TrialRow.record_id.in_(theirs)).values(record_id=None))
-        self._run(delete(_RECORDS).where(RecordRow.device_id == device_id))
+        self._run(delete(_RECORDS).where(*where))
         self._run(delete(table_of(FindingRow)))
-        self._run(delete(table_of(DevicePeakRow)).where(DevicePeakRow.device_id == device_id))
+        if not any(origin.values()):
+            self._run(delete(table_of(DevicePeakRow)).where(DevicePeakRow.device_id == device_id))
         unconfirmed: dict[tuple[str, ...], set[tuple[str, str]]] = {}
         for row in rows:
             if row.confirmed:
-                where = tuple(getattr(row, name) for name in KEY)
-                unconfirmed.setdefault(where, set()).add(config_key(row.space_key, row.config))
-        for where, configs in unconfirmed.items():
-            self._let_stand(where, configs)
+                key = tuple(getattr(row, name) for name in KEY)
+                unconfirmed.setdefault(key, set()).add(config_key(row.space_key, row.config))
+        for key, configs in unconfirmed.items():
+            self._let_stand(key, configs)
         costs: dict[_Platform, dict[str, set[float]]] = {}
         for row in rows:
             if row.cost_sec is not None:
@@ -121,11 +126,11 @@ class Purges(Repository):
             used.append((job_id, {record["record_id"] for record in records}))
         return used
 
-    def _let_stand(self, where: tuple[str, ...], configs: set[tuple[str, str]]) -> None:
+    def _let_stand(self, key: tuple[str, ...], configs: set[tuple[str, str]]) -> None:
         """Of these configs, let the newest confirming record stand, or if there is none, all records."""
         rows = self._run(
             select(RecordRow.id, RecordRow.space_key, RecordRow.config, RecordRow.confirmed)
-            .where(*(_RECORDS.c[name] == value for name, value in zip(KEY, where, strict=True)))
+            .where(*(_RECORDS.c[name] == value for name, value in zip(KEY, key, strict=True)))
             .order_by(RecordRow.id)
         ).all()
         for config in configs:

@@ -72,6 +72,11 @@ class Deliveries(Repository):
         values = {"id": new_id("whd"), "webhook_id": webhook_id, "kind": TEST}
         return self._add(Delivery, _DELIVERIES, values)
 
+    def waiting_tests(self, webhook_id: str) -> int:
+        """Return the number of test events of the webhook that have not ended."""
+        waiting = equal(_DELIVERIES.c, webhook_id=webhook_id, kind=TEST, state=DeliveryState.PENDING)
+        return int(self._run(select(func.count()).select_from(_DELIVERIES).where(*waiting)).scalar_one())
+
     def get(self, webhook_id: str, delivery_id: str) -> Delivery:
         """Return one delivery of the webhook.
 

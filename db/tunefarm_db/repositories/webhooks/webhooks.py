@@ -8,7 +8,7 @@ from sqlalchemy import delete, func, or_, select, update
 
 from tunefarm_db.acting import acting
 from tunefarm_db.ids import new_id
-from tunefarm_db.repositories.base import Repository
+from tunefarm_db.repositories.base import Repository, equal
 from tunefarm_db.repositories.farm.counters import Counter, Counters
 from tunefarm_db.tables import WebhookDeliveryRow, WebhookRow, table_of
 from tunefarm_db.tables.columns import db_now
@@ -44,8 +44,10 @@ class Webhooks(Repository):
         missing = NotFoundError("there is no such webhook", code="webhook-not-found", webhook_id=webhook_id)
         return self._required(Webhook, select(_WEBHOOKS).where(WebhookRow.id == webhook_id), missing)
 
-    def count(self) -> int:
-        return int(self._run(select(func.count()).select_from(_WEBHOOKS)).scalar_one())
+    def count(self, *, owner: str | None = None) -> int:
+        """Return the number of webhooks, of all owners or one."""
+        wanted = equal(_WEBHOOKS.c, owner=owner)
+        return int(self._run(select(func.count()).select_from(_WEBHOOKS).where(*wanted)).scalar_one())
 
     def subscribed_to(self, event: Event) -> tuple[str, ...]:
         """Return the ids of the webhooks that subscribed to the event."""

@@ -106,6 +106,15 @@ class JoinOptions(OptionGroup):
         float | None,
         typer.Option("--max-session-sec", metavar="SEC", help="Longest session in seconds; 900 by default."),
     ] = None
+    session_user: Annotated[
+        str | None,
+        typer.Option(
+            "--session-user",
+            metavar="USER",
+            help="User whose process runs sessions; needs root. By default $TUNEFARM_SESSION_USER, or `tunefarm-session` if that can be "
+            "used, else the agent's own.",
+        ),
+    ] = None
 
     # The agent refuses them by name, and says what to use.
     tracker: Annotated[str | None, typer.Option("--tracker", hidden=True)] = None

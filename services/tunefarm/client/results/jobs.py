@@ -318,6 +318,8 @@ class Record(Shown, Answer):
         toolchain: Compiler version.
         outcome: ``ok`` or a class of failure.
         cost_sec: Median seconds per call; None unless ok.
+        certificate_sha256: SHA-256 of the certificate by which the device's agent was connected; None if the record came in another way.
+        ticket_jti: Identifier of the token that opened the session of the measurement; None likewise.
     """
 
     workload_key: str
@@ -330,6 +332,8 @@ class Record(Shown, Answer):
     cost_sec: float | None = None
     measured_at: float = 0.0
     tuner: str = ""
+    certificate_sha256: str | None = None
+    ticket_jti: str | None = None
 
     @property
     def shapes(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tunefarm_app.devices.agent_info import Info, agent_of, first_gpu, gpus_of, mapping, whole
+from tunefarm_app.devices.agent_info import Info, agent_of, first_gpu, gpus_of, mapping, sessions_of, whole
 from tunefarm_app.devices.credentials import Credential
 from tunefarm_app.devices.history import Span
 from tunefarm_app.storage.rows import throttle_of
@@ -154,6 +154,7 @@ def agent_facts(device: Device) -> list[Fact]:
         ("RPC server", _text(agent.get("state"))),
         ("Restarts of the RPC server", _text(agent.get("rpc_restarts"))),
         ("Sandbox of its sessions", _text(agent.get("sandbox"))),
+        ("Its sessions run as", sessions_of(device.info)[0]),
         ("Clock held back by", ", ".join(throttle_of(device.info))),
         *_gpu_facts(first_gpu(agent)),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -254,13 +255,51 @@ def test_a_devices_records_are_purged(
         device_id=device["id"],
     )
     with services.uow.write() as repos:
-        repos.records.add_many([record])
+        repos.records.add_many([record, replace(record, certificate_sha256="0a" * 32, ticket_jti="t1")])
+    for origin in ({"certificate_sha256": "0b" * 32}, {"ticket_jti": "t2"}):
+        none = client.post("/v1/records/purge", json={"device_id": device["id"], **origin})
+        assert none.json()["records"] == 0
+    for origin in ({"certificate_sha256": "x"}, {"ticket_jti": ""}, {"ticket_jti": "t\x00"}):
+        bad = client.post("/v1/records/purge", json={"device_id": device["id"], **origin})
+        problem(bad, 422, "invalid-request")
+    shown = client.get("/v1/records").json()["items"]
+    assert {(item["certificate_sha256"], item["ticket_jti"]) for item in shown} == {
+        (None, None),
+        ("0a" * 32, "t1"),
+    }
+    some = client.post("/v1/records/purge", json={"device_id": device["id"], "ticket_jti": "t1"})
+    assert some.json()["records"] == 1
     answer = client.post("/v1/records/purge", json={"device_id": device["id"]})
     assert answer.status_code == 200, answer.text
     assert answer.json() == {"records": 1, "measured_by": [], "used_by": []}
     assert client.get("/v1/records").json()["items"] == []
     problem(client.post("/v1/records/purge", json={"device_id": "dev_nope"}), 404, "device-not-found")
     problem(client.post("/v1/records/purge", json={}), 422, "invalid-request")
+
+
+def test_a_devices_credential_cannot_fill_the_audit_log(
+    client: TestClient, services: Services, problem: Any
+) -> None:
+    """Each registration and each certificate is an entry that nobody can delete for 30 days."""
+    token = client.post("/v1/devices/tokens", json={"device_key": "lab-cpu"}).json()["token"]
+    headers = {"Authorization": f"Bearer {enrolled(client, token).json()['api_key']}"}
+    body = {
+        "name": "node-7",
+        "device_key": "lab-cpu",
+        "target": {"kind": "llvm"},
+        "info": {},
+        "device_model": "m",
+        "rpc_key": "k",
+    }
+    # Minutes are those of the clock: at the turn of one there are twice as many.
+    answers = (client.post("/v1/devices", json=body, headers=headers) for _ in range(61))
+    problem(next(answer for answer in answers if answer.status_code != 200), 429, "rate-limited")
+    path = f"/v1/devices/{client.get('/v1/devices').json()['items'][0]['id']}"
+    asked = {"rpc_key": "k", "certificate_request": "x"}
+    certificates = (client.post(f"{path}/certificate", json=asked, headers=headers) for _ in range(31))
+    assert 429 in {answer.status_code for answer in certificates}
+    assert client.post(f"{path}/heartbeat", json={"rpc_key": "k"}, headers=headers).status_code == 200
+    assert client.post("/v1/devices", json=body).status_code == 200, "an administrator's key has many devices"
 
 
 def test_a_guests_model_is_the_farms_to_give(client: TestClient, problem: Any) -> None:

@@ -13,6 +13,16 @@ from tunefarm_app.access.rates import KeyRates, StrangerRates, TooManyRequestsEr
 from tunefarm_tuning.core.errors import TransientError
 
 
+def test_a_devices_credential_writes_no_endless_log(farm: Any) -> None:
+    rates = KeyRates(farm.services.settings)
+    with pytest.raises(
+        TooManyRequestsError, match="30 per 1 minute"
+    ):  # at the turn of a minute, twice as many
+        any(rates.count_life("a") for _ in range(61))
+    rates.count_life("b")
+    rates.count("a")
+
+
 def test_each_key_is_counted_by_itself(farm: Any) -> None:
     rates = KeyRates(farm.services.settings.model_copy(update={"key_rate": "2/hour"}))
     for _ in range(2):

@@ -43,7 +43,7 @@ def test_the_farms_keys_are_made_once_and_for_their_owner_alone(tmp_path: Path) 
     assert set(before) == {
         *("authority/lock", "authority/key.pem", "authority/certificate.pem"),
         *("gateway/key.pem", "gateway/certificate.pem", "gateway/authority.pem", "gateway/tickets.pem"),
-        *("worker/authority.pem", "worker/tickets.key"),
+        *("gateway/receipts.key", "worker/receipts.pem", "worker/authority.pem", "worker/tickets.key"),
     }
     ensure_authority(folder)
     assert files(folder) == before
@@ -51,12 +51,20 @@ def test_the_farms_keys_are_made_once_and_for_their_owner_alone(tmp_path: Path) 
     for path in folder.rglob("*"):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
     private = [name for name, data in before.items() if b"PRIVATE" in data]
-    assert sorted(private) == ["authority/key.pem", "gateway/key.pem", "worker/tickets.key"]
+    assert sorted(private) == [
+        *("authority/key.pem", "gateway/key.pem", "gateway/receipts.key"),
+        "worker/tickets.key",
+    ]
 
 
 def test_what_is_lost_is_made_again(tmp_path: Path) -> None:
     before = ensure_authority(tmp_path)
-    for name in ("gateway/certificate.pem", "gateway/tickets.pem", "worker/authority.pem"):
+    for name in (
+        "gateway/certificate.pem",
+        "gateway/tickets.pem",
+        "worker/authority.pem",
+        "worker/receipts.pem",
+    ):
         (tmp_path / name).unlink()
     assert ensure_authority(tmp_path).certificate == before.certificate
     assert (tmp_path / "worker/authority.pem").read_text() == before.certificate

@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from small_disk import small_disk
 from sqlalchemy import text
 
+from tunefarm_app.devices.register import heartbeat
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.operations.check_results import Verdict, judge_clock, judge_versions, pinned
 from tunefarm_app.operations.doctor import examine, examine_at_rest
@@ -93,6 +94,23 @@ def test_a_machine_that_cannot_link_for_a_device(
     assert "for board: no linker for riscv64" in message
     assert "binutils-riscv64-linux-gnu" in message
     linker_command.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("sessions", "verdict", "says"),
+    [
+        ({"user": "s", "agent": "root"}, "ok", "a: another user than the agent's, s"),
+        ({"user": "me", "agent": "me", "why": "no such user"}, "ok", "a: the agent's user me: no such user"),
+        ({"user": "root", "agent": "root", "why": "told"}, "warning", "a: the agent's user root: told"),
+        ({"user": 7, "agent": ["x"]}, "ok", "a: another user"),
+        ("nonsense", "ok", "no device says"),
+    ],
+)
+def test_who_runs_sessions(farm: Any, sessions: Any, verdict: str, says: str) -> None:
+    device = farm.add_device("a")
+    heartbeat(farm.services, device.id, info={"agent": {"sessions": sessions}})
+    assert findings(farm)["sessions"][0] == verdict
+    assert says in findings(farm)["sessions"][1]
 
 
 def test_a_draft_may_wait_for_as_long_as_workers_have_other_work(farm: Any) -> None:

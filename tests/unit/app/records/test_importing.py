@@ -60,6 +60,14 @@ def test_a_job_survives_configs_that_nobody_could_check(farm: Farm, tuner: str) 
     assert farm.job(job.id).trials == 12
 
 
+def test_an_import_cannot_claim_a_session_of_the_farms(farm: Farm) -> None:
+    claimed = replace(RECORD, certificate_sha256="0a" * 32, ticket_jti="t1")
+    assert import_records(farm.services, [(1, claimed)], keep_unknown=True).imported == 1
+    (record,) = measured(farm)
+    assert record == RECORD
+    assert record.certificate_sha256 is record.ticket_jti is None
+
+
 def test_an_unknown_kernel_is_kept_only_if_asked(farm: Farm) -> None:
     assert import_records(farm.services, [(1, RECORD)]).left_out == {"unknown-workload": 1}
     kept = import_records(farm.services, [(1, RECORD)], keep_unknown=True)

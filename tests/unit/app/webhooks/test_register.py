@@ -14,11 +14,14 @@ from structlog.testing import capture_logs
 
 from tunefarm_app.operations.reconcile import Reconciler
 from tunefarm_app.webhooks.register import (
+    MAX_PER_OWNER,
+    MAX_WAITING_TESTS,
     create_webhook,
     delete_webhook,
     disable_webhook,
     try_webhook,
 )
+from tunefarm_db.acting import Acting, act_as
 from tunefarm_db.values import Job
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError
 
@@ -144,3 +147,27 @@ def test_what_cannot_be_registered(farm: Any, receiver: Receiver) -> None:
     with pytest.raises(ConflictError) as full:
         create_webhook(farm.services, url=receiver.url)
     assert full.value.code == "too-many-webhooks"
+
+
+def test_a_flood_of_test_events_ends(farm: Any) -> None:
+    """A receiver that never answers keeps each of them for a day, in every look for what is due."""
+    webhook, other = (create_webhook(farm.services, url="http://127.0.0.1:9/") for _ in range(2))
+    for _ in range(MAX_WAITING_TESTS):
+        try_webhook(farm.services, webhook.id)
+    with pytest.raises(ConflictError) as full:
+        try_webhook(farm.services, webhook.id)
+    assert full.value.code == "too-many-tests"
+    assert len(deliveries(farm, webhook)) == MAX_WAITING_TESTS
+    try_webhook(farm.services, other.id)
+
+
+def test_one_key_does_not_take_all_webhooks(farm: Any) -> None:
+    greedy, other = (Acting(via="api", key_id=name, owner=name) for name in ("key_1", "key_2"))
+    with act_as(greedy):
+        for _ in range(MAX_PER_OWNER):
+            create_webhook(farm.services, url="http://127.0.0.1:9/")
+        with pytest.raises(ConflictError) as full:
+            create_webhook(farm.services, url="http://127.0.0.1:9/")
+    assert full.value.code == "too-many-webhooks"
+    with act_as(other):
+        create_webhook(farm.services, url="http://127.0.0.1:9/")

@@ -81,6 +81,16 @@ def test_a_line_names_the_kernel_and_its_shapes_for_people() -> None:
     assert not {"kernel", "shapes"} & json.loads(RECORD.to_json()).keys()
 
 
+def test_a_line_says_where_a_measurement_comes_from_if_that_is_known() -> None:
+    record = replace(RECORD, certificate_sha256="0a" * 32, ticket_jti="t1")
+    read = TuningRecord.from_json(record.to_json())
+    assert (read.certificate_sha256, read.ticket_jti) == ("0a" * 32, "t1")
+    assert read == RECORD, "it is the same measurement"
+    assert "ticket_jti" not in json.loads(RECORD.to_json())
+    line = json.dumps({**json.loads(RECORD.to_json()), "certificate_sha256": None, "ticket_jti": None})
+    assert TuningRecord.from_json(line).ticket_jti is None
+
+
 @given(configs)
 def test_a_config_survives_json_and_its_key_tells_it_apart(config: Config) -> None:
     again = Config.from_json(json.loads(json.dumps(config.to_json())))

@@ -14,7 +14,13 @@ from tunefarm_tuning.core.errors import BROKE_PROTOCOL, DeviceLostError, Tunefar
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.measure.device_run import RunFailed
-from tunefarm_tuning.measure.interfaces import DeviceInfo, MeasureInput, MeasureResult, TimingOption
+from tunefarm_tuning.measure.interfaces import (
+    DeviceInfo,
+    MeasureInput,
+    MeasureResult,
+    SessionOrigin,
+    TimingOption,
+)
 from tunefarm_tuning.measure.runner.timing import (
     failed,
     folders_of,
@@ -68,6 +74,7 @@ class RpcRunner(Closing):
         # The device may be this machine until its tracker has told its address.
         self._is_here = True
         self._address: tuple[str, int] | None = None
+        self._origin: SessionOrigin | None = None  # of the open session
 
     def use_lease(self, fence: int | None, *, clock_mhz: float | None = None) -> None:
         """Use another lease of the device from now on: its `RemoteDevice.fence`, and the device's `clock_mhz`."""
@@ -105,7 +112,7 @@ class RpcRunner(Closing):
             # If anything fails, each candidate is measured by itself, which tells its failure.
             with contextlib.suppress(TunefarmError):
                 reply = self._child.call("measure_interleaved", params, timeout_sec=timeout_sec + _GRACE_SEC)
-                results = interleaved_results(reply, time.monotonic() - started)
+                results = interleaved_results(reply, time.monotonic() - started, self._origin)
                 message = str(reply.get("failure", ("", ""))[1])
                 if says_broken(message):
                     return [failed(Outcome.INFRASTRUCTURE_ERROR, message)] * len(inputs)
@@ -208,7 +215,7 @@ class RpcRunner(Closing):
         result, is_device_suspected = self._ask(params, started)
         if result.failure is not None:
             self._left = 0
-        return result, is_device_suspected
+        return replace(result, origin=self._origin), is_device_suspected
 
     def _ask(self, params: dict[str, Any], started: float) -> tuple[MeasureResult, bool]:
         timeout_sec = self._timing.timeout_sec
@@ -245,16 +252,18 @@ class RpcRunner(Closing):
         """Open a session of `timeout_sec` in the child; return what went wrong, or None."""
         try:
             self._child.start()  # a ticket does not last long
+            opening = self._remote.opening(self._child.relay_key)
             reply = self._child.call(
                 "connect",
                 {
-                    "address": self._remote.opening(self._child.relay_key),
+                    "address": opening,
                     "timeout_sec": timeout_sec,
                     "connect_timeout_sec": self._connect_timeout_sec,
                 },
                 # A little longer than the child's own limit: its message says more.
                 timeout_sec=self._connect_timeout_sec + 1.0,
             )
+            self._origin = self._remote.origin_of(opening, reply.get("receipt"))
         except ChildClosed:
             return "the runner was closed"
         except ChildTimedOut:

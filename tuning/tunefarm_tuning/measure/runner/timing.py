@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure.interfaces import Failure, MeasureInput, MeasureResult, TimingOption
+from tunefarm_tuning.measure.interfaces import (
+    Failure,
+    MeasureInput,
+    MeasureResult,
+    SessionOrigin,
+    TimingOption,
+)
 
 
 def measure_each(
@@ -109,14 +115,19 @@ def result_of(reply: Mapping[str, Any], run_sec: float) -> MeasureResult:
     )
 
 
-def interleaved_results(reply: Mapping[str, Any], run_sec: float) -> list[MeasureResult] | None:
-    """Return the results in a child's reply; None if one of the kernels failed."""
+def interleaved_results(
+    reply: Mapping[str, Any], run_sec: float, origin: SessionOrigin | None = None
+) -> list[MeasureResult] | None:
+    """Return the results in a child's reply, measured in the session of that origin; None if one of the kernels failed."""
     if "failure" in reply:
         return None
     candidate_sec = run_sec / max(len(reply["samples_sec"]), 1)
     return [
         MeasureResult(
-            run_sec=candidate_sec, samples_sec=tuple(float(s) for s in samples), facts=reply.get("facts", {})
+            run_sec=candidate_sec,
+            samples_sec=tuple(float(s) for s in samples),
+            facts=reply.get("facts", {}),
+            origin=origin,
         )
         for samples in reply["samples_sec"]
     ]

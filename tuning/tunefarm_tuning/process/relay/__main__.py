@@ -167,12 +167,12 @@ class _Relay:
         while self._waiting:  # for a client that did not come
             self._waiting.popitem()[1].close()
         ask = self._at_tracker if self._address.authority is None else self._at_gateway
-        device, host, port = ask(request)
+        device, said = ask(request)
         token = secrets.token_hex(16)
         self._waiting[token] = device
-        return {"token": token, "host": host, "port": port}
+        return {"token": token, **said}
 
-    def _at_gateway(self, request: Mapping[str, Any]) -> tuple[socket.socket, str, int]:
+    def _at_gateway(self, request: Mapping[str, Any]) -> tuple[socket.socket, dict[str, Any]]:
         """Return a connection on which the device's answers follow, and what the gateway says about the device."""
         address, patience_sec = self._address, request["connect_timeout_sec"]
         context = client_context(str(address.authority))
@@ -188,9 +188,10 @@ class _Relay:
             if "open" not in answer:
                 kind = _AwayError if answer.get("away") else ConnectionError
                 raise kind(f"the gateway refused: {clean(str(answer.get('refused')))}")
-            return device, str(answer["host"]), int(answer["server"])
+            said = {"host": str(answer["host"]), "port": int(answer["server"])}
+            return device, {**said, "receipt": str(answer.get("receipt"))}
 
-    def _at_tracker(self, request: Mapping[str, Any]) -> tuple[socket.socket, str, int]:
+    def _at_tracker(self, request: Mapping[str, Any]) -> tuple[socket.socket, dict[str, Any]]:
         """Return a greeted connection with the device, and its address."""
         fence, patience_sec = request["fence"], request["connect_timeout_sec"]
         host, port, key = request_device(self._address, patience_sec, fence)
@@ -206,7 +207,7 @@ class _Relay:
             if not 0 <= (size := receive_int(device)) <= _MOST_KEY_BYTES:
                 raise NotAnAnswerError(f"it greeted with {size} bytes")
             receive_exactly(device, size)
-        return device, host, port
+        return device, {"host": host, "port": port}
 
     def _pass(self, client: socket.socket, device: socket.socket) -> None:
         """Pass on both directions until either side ends; of the device's, only answers.

@@ -24,11 +24,13 @@ class RelayedSession:
         token: The key that TVM's client shall ask for, at the relay's `port`.
         host: The device's own address, from its tracker or the gateway.
         port: The device's own port; behind a gateway, a number that its server keeps as long as it runs.
+        receipt: The gateway's receipt of the session; None of a tracker, which gives none.
     """
 
     token: str
     host: str
     port: int
+    receipt: str | None = None
 
 
 class Relay:

@@ -5,7 +5,7 @@ device that cannot be reached from a kernel that takes too long.
 
 Handlers:
 
-- `connect`: ``address``, ``timeout_sec``, ``connect_timeout_sec`` -> ``host``, ``port`` where the device listens. The session lasts
+- `connect`: ``address``, ``timeout_sec``, ``connect_timeout_sec`` -> ``host``, ``port`` where the device listens, the gateway's ``receipt``. The session lasts
   until `hang_up`, or a measurement that fails or has no ``keep``.
 - `hang_up`: {} -> null.
 - `meet_gpu`: {} -> null. Lets this process ask the state of its own GPU.
@@ -84,7 +84,7 @@ def connect(params: dict[str, Any]) -> dict[str, Any]:
         if params["address"]["kind"] == "cuda" and (read := gpu.state_of(session)) is not None:
             read()  # a driver's first answer can take seconds, which must not count as a candidate's time
     _session = session
-    return {"host": session.host, "port": session.port}
+    return {"host": session.host, "port": session.port, "receipt": session.receipt}
 
 
 def meet_gpu(_params: dict[str, Any]) -> None:

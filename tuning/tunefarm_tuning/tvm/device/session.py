@@ -22,7 +22,7 @@ from tunefarm_tuning.core.errors import DeviceLostError, InvariantError, Tunefar
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.device_functions import RECEIVE_FILE
 from tunefarm_tuning.process.device_address import DeviceAddress
-from tunefarm_tuning.process.relay.client import Relay, relay_to
+from tunefarm_tuning.process.relay.client import Relay, RelayedSession, relay_to
 from tunefarm_tuning.process.sandbox import Access, sandbox_order
 
 _uploads = itertools.count()
@@ -38,12 +38,16 @@ class DeviceSession:
     Attributes:
         host: Address of the device, from its tracker or the gateway; empty for this process.
         port: The port there, or a number of its server that the gateway tells; 0 for this process.
+        receipt: The gateway's receipt of the session; None unless it came through one.
     """
 
-    def __init__(self, remote: Any | None, host: str = "", port: int = 0, relay: Relay | None = None) -> None:
+    def __init__(
+        self, remote: Any | None, opened: RelayedSession | None = None, relay: Relay | None = None
+    ) -> None:
         self._remote = remote
         self._relay = relay
-        self.host, self.port = host, port
+        self.host, self.port = ("", 0) if opened is None else (opened.host, opened.port)
+        self.receipt = None if opened is None else opened.receipt
 
     @property
     def is_local(self) -> bool:
@@ -192,7 +196,7 @@ def open_session(
         raise DeviceLostError(
             f"cannot open a session with device {key}: {clean(str(error), 300)}", session_ended=True
         ) from error
-    session = DeviceSession(remote, opened.host, opened.port, relay)
+    session = DeviceSession(remote, opened, relay)
     if not session.is_alive():
         raise DeviceLostError(f"device {key} opened a session, but does not answer in it", session_ended=True)
     return session

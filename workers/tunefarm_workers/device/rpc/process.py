@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tunefarm_tuning.process.lifeline import end_orphans
@@ -74,9 +75,15 @@ class RpcProcess:
     Args:
         command: The server's command line.
         environment: Its environment.
+        options: More of `subprocess.Popen`'s arguments: whose process it is.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        options: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self._events: deque[dict[str, Any]] = deque(maxlen=_MAX_EVENTS)
         self._door, theirs = socket.socketpair()
         self._door.settimeout(_HAND_OVER_SEC)
@@ -89,6 +96,7 @@ class RpcProcess:
                 env=dict(environment),
                 process_group=0,
                 pass_fds=(theirs.fileno(),),
+                **options,
             )
         self._drain = threading.Thread(target=self._read_events, name="rpc-events", daemon=True)
         self._drain.start()

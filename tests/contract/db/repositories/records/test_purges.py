@@ -79,3 +79,33 @@ def test_a_device_without_records_loses_nothing(uow: UnitOfWork, new_record: Any
         repos.records.add_many([new_record()])
         assert repos.purges.purge_device("dev_none").records == 0
         assert len(repos.records.query().items) == 1
+
+
+def test_of_a_device_the_records_of_one_certificate_or_ticket_go(
+    uow: UnitOfWork, seed: Any, new_record: Any
+) -> None:
+    device, other = seed.device("liar"), seed.device("honest")
+    stolen, renewed = "0a" * 32, "0b" * 32
+    with uow.write() as repos:
+        ids = repos.records.add_many(
+            [
+                new_record(device_id=device.id, certificate_sha256=stolen, ticket_jti="t1"),
+                new_record(device_id=device.id, certificate_sha256=stolen, ticket_jti="t2"),
+                new_record(device_id=device.id, certificate_sha256=renewed, ticket_jti="t3"),
+                new_record(device_id=device.id),
+                new_record(device_id=other.id, certificate_sha256=stolen, ticket_jti="t1"),
+            ]
+        )
+        repos.devices.apply(device.id, DeviceEvent.CLEAN)
+        lease = repos.devices.lease("cpu", "w", 60.0)
+        assert lease is not None
+        assert repos.peaks.put(device.id, lease.fence, "k", {})
+    with uow.write() as repos:
+        assert repos.purges.purge_device(device.id, ticket_jti="t3", certificate_sha256=stolen).records == 0
+        assert repos.purges.purge_device(device.id, ticket_jti="t1").records == 1
+        assert repos.purges.purge_device(device.id, certificate_sha256=stolen).records == 1
+        left = {record.id: record for record in repos.records.query().items}
+        assert set(left) == set(ids[2:])
+        assert (left[ids[2]].certificate_sha256, left[ids[2]].ticket_jti) == (renewed, "t3")
+        assert left[ids[3]].certificate_sha256 is left[ids[3]].ticket_jti is None
+        assert repos.peaks.get(device.id) is not None
