@@ -22,7 +22,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.arm.machine import CORTEX_A72, CORTEX_A76, MAX, NEOVERSE_N1, ArmMachine, HungError, make_machine
+from benchmarks.arm.machine import (
+    CORTEX_A72,
+    CORTEX_A76,
+    MAX,
+    NEOVERSE_N1,
+    ArmMachine,
+    HungError,
+    make_machine,
+)
 from benchmarks.corpus.listing import Network, read_corpus
 from benchmarks.corpus.run import CACHE, last_lines
 from benchmarks.corpus.way import Status, constant_array, import_params, status_of

@@ -134,9 +134,7 @@ class ArmMachine:
             _link(folder / name, self.folder / name)
         return ArmMachine(folder, self.cpu)
 
-    def run(
-        self, *arguments: object, cwd: Path | None = None, timeout_sec: float = _TIMEOUT_SEC
-    ) -> str:
+    def run(self, *arguments: object, cwd: Path | None = None, timeout_sec: float = _TIMEOUT_SEC) -> str:
         """Run its Python; return what it prints.
 
         Raises:

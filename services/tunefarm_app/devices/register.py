@@ -107,8 +107,8 @@ def _check_alike(other: Device, registration: DeviceRegistration, target: Target
         return
     raise ConflictError(
         f"devices of a pool must be identical: {registration.device_key} has {clean(other.name, 60)}, whose {differing} is "
-        f"{clean(pool_value, 200)}; that of {clean(registration.name, 60)} is {clean(own_value, 200)}. Choose another pool "
-        "with --device-key",
+        f"{clean(pool_value, 200)}; that of {clean(registration.name, 60)} is {clean(own_value, 200)}. Choose another pool, "
+        "for which `tunefarm device token --device-key KEY` creates a token",
         code="device-pool-mismatch",
         device_key=registration.device_key,
     )
