@@ -22,7 +22,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.arm.machine import CORTEX_A72, CORTEX_A76, MAX, NEOVERSE_N1, ArmMachine, make_machine
+from benchmarks.arm.machine import (
+    CORTEX_A72,
+    CORTEX_A76,
+    MAX,
+    NEOVERSE_N1,
+    ArmMachine,
+    HungError,
+    make_machine,
+)
 from benchmarks.corpus.listing import Network, read_corpus
 from benchmarks.corpus.run import CACHE, last_lines
 from benchmarks.corpus.way import Status, constant_array, import_params, status_of
@@ -165,10 +173,7 @@ def run_network(network: Network, kind: str, cache: Path, *, runs: bool) -> dict
             line |= {"status": status_of(error).value, "code": error.code, "message": error.message}
             line |= {"detail": error.detail} if isinstance(error, ChildFailed) else {}
         except subprocess.TimeoutExpired as error:
-            line |= {
-                "status": Status.FAILED.value,
-                "message": f"the artifact's loader did not end within {error.timeout:.0f} s",
-            }
+            line |= {"status": Status.FAILED.value, "message": f"the artifact's loader: {error}"}
     return line
 
 
@@ -212,10 +217,10 @@ def run_patiently(machine: ArmMachine, *arguments: object) -> None:
     """Run the machine's Python, again if it hangs.
 
     Raises:
-        subprocess.TimeoutExpired: If it did not end in any of three tries.
+        HungError: If it did not end in any of three tries.
     """
     for _ in range(_TRIES - 1):
-        with suppress(subprocess.TimeoutExpired):
+        with suppress(HungError):
             machine.run(*arguments)
             return
     machine.run(*arguments)

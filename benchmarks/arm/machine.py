@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import math
 import os
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import platformdirs
+import psutil
 from benchmarks.search.machine import ROOT
 
 _QEMU, _QEMU_PACKAGE = "qemu-aarch64-static", "qemu-user-static"
@@ -63,6 +66,17 @@ MAX = ArmCpu(
     name="max", part="0x051", features=f"{_FEATURES_OF_N1} jscvt fcma sve sve2 svei8mm i8mm svebf16 bf16"
 )
 """All that QEMU has, under a number that LLVM does not know: matrix products of bytes and of bfloat16, and SVE."""
+
+
+class HungError(subprocess.TimeoutExpired):
+    """A program of the machine did not end in time; `cpu_sec` tells a loop from a wait."""
+
+    def __init__(self, command: object, timeout_sec: float, cpu_sec: float) -> None:
+        super().__init__(command, timeout_sec)  # type: ignore[arg-type]
+        self.cpu_sec = cpu_sec
+
+    def __str__(self) -> str:
+        return f"did not end within {self.timeout:.0f} s, in which it computed for {self.cpu_sec:.0f} s"
 
 
 class CannotBeMade(Exception):  # noqa: N818
@@ -120,19 +134,42 @@ class ArmMachine:
             _link(folder / name, self.folder / name)
         return ArmMachine(folder, self.cpu)
 
-    def run(self, *arguments: object, cwd: Path | None = None) -> str:
-        """Run its Python; return what it prints."""
-        done = subprocess.run(
+    def run(self, *arguments: object, cwd: Path | None = None, timeout_sec: float = _TIMEOUT_SEC) -> str:
+        """Run its Python; return what it prints.
+
+        Raises:
+            HungError: If it did not end in time.
+        """
+        process = subprocess.Popen(
             [self.python, *map(str, arguments)],
             env=self.environment,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=_TIMEOUT_SEC,
             cwd=cwd,
-            check=False,
         )
-        assert done.returncode == 0, done.stderr[-4000:]
-        return done.stdout
+        try:
+            output, errors = _output(process, timeout_sec)
+        finally:
+            process.kill()
+            process.wait()
+        assert process.returncode == 0, errors[-4000:]
+        return output
+
+
+def _output(process: subprocess.Popen[str], timeout_sec: float) -> tuple[str, str]:
+    """Return what a process prints to its two streams until it ends.
+
+    Time in which this process was stopped, as by SIGSTOP or a suspended laptop, does not count: each wait counts for a second.
+
+    Raises:
+        HungError: If it did not end in time; it still runs.
+    """
+    for _ in range(math.ceil(timeout_sec)):
+        with suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=1.0)
+    spent = psutil.Process(process.pid).cpu_times()
+    raise HungError(process.args, timeout_sec, spent.user + spent.system)
 
 
 def make_machine(cpu: ArmCpu) -> ArmMachine:

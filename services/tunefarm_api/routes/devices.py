@@ -104,7 +104,9 @@ def add_device(body: DeviceRegister, request: Request, services: ServicesDep) ->
     key = key_of(request)
     if key.device_name not in (None, body.name) or key.device_key not in (None, body.device_key):
         raise ForbiddenError(
-            f"this key is the device {key.device_name}'s, in the pool {key.device_key}", scope="device"
+            f"this key is the device {key.device_name}'s, in the pool {key.device_key}. For another name or pool, enrol with a "
+            f"token of its own: `tunefarm device token --device-key {body.device_key}`",
+            scope="device",
         )
     if body.tracker_host is not None or body.tracker_port is not None:
         raise InvalidInputError(

@@ -18,6 +18,7 @@ from tunefarm_db.values import AuditAction, Device, DeviceState, Step
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError
 from tunefarm_tuning.core.untrusted_text import NAME_RULE, clean, is_name
 from tunefarm_tuning.target.parse import parse_target
+from tunefarm_tuning.target.target import Target
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -73,15 +74,8 @@ def register_device(services: Services, registration: DeviceRegistration, *, gue
     target = parse_target(registration.target)
     with services.uow.write() as repos:
         for other in repos.devices.in_pool(registration.device_key):
-            same = (other.target, other.device_model) == (target.to_json(), registration.device_model)
-            if other.name != registration.name and other.state is not DeviceState.OFFLINE and not same:
-                raise ConflictError(
-                    f"the devices of {registration.device_key} are {clean(other.device_model)}, this one is "
-                    f"{clean(registration.device_model)}: devices of a pool must be identical, so choose "
-                    "another device key",
-                    code="device-pool-mismatch",
-                    device_key=registration.device_key,
-                )
+            if other.name != registration.name and other.state is not DeviceState.OFFLINE:
+                _check_alike(other, registration, target)
         device = repos.devices.register(
             name=registration.name,
             device_key=registration.device_key,
@@ -100,6 +94,24 @@ def register_device(services: Services, registration: DeviceRegistration, *, gue
     log.info("device registered", device_id=device.id, name=device.name, device_key=device.device_key)
     _send(services, woken)
     return device
+
+
+def _check_alike(other: Device, registration: DeviceRegistration, target: Target) -> None:
+    """Raise if a device and another one of its pool differ; the message names what differs and both values."""
+    theirs = Target.from_json(other.target)
+    if other.device_model != registration.device_model:
+        differing, pool_value, own_value = "model", other.device_model, registration.device_model
+    elif theirs != target:
+        differing, pool_value, own_value = "target", theirs.key, target.key
+    else:
+        return
+    raise ConflictError(
+        f"devices of a pool must be identical: {registration.device_key} has {clean(other.name, 60)}, whose {differing} is "
+        f"{clean(pool_value, 200)}; that of {clean(registration.name, 60)} is {clean(own_value, 200)}. Choose another pool, "
+        "for which `tunefarm device token --device-key KEY` creates a token",
+        code="device-pool-mismatch",
+        device_key=registration.device_key,
+    )
 
 
 def heartbeat(

@@ -195,3 +195,13 @@ def test_folders_of_any_names_differ() -> None:
     assert (folders[0], folders[5]) == ("net-x86-as-model~0", "net.v1-x86-as-model")
     assert all(len(folder.encode()) < 255 and "/" not in folder for folder in folders.values())
     assert not any(folder.startswith(".") for folder in folders.values())
+
+
+def test_several_targets_in_one_option_are_refused_with_the_option_for_several_pools(
+    run: Any, farm: ReplayServer, tmp_path: Path
+) -> None:
+    """``--target arm,x86`` was answered by the nearest names of CPUs."""
+    model = farm.write_model(tmp_path / "a.onnx", tasks=1, seed=0)
+    for command in ("tune", "compile"):
+        result = run(command, model, "--target", "arm,x86", code=2)
+        assert "--device-key x86,arm" in " ".join(result.stderr.split())

@@ -20,6 +20,7 @@ _CONNECT_SEC = 15.0
 FIRST_CALL_SEC = 20.0
 """Limit for loading the kernel and calling it once. The slowest board that can join multiplies two matrices of 320 x 320 on one core
 in that time: 2 million multiply-adds per second, less than a hundredth of what a Raspberry Pi of 2012 does."""
+_SLOWEST = f" (a device has to multiply two matrices of 320 x 320 on one core within {FIRST_CALL_SEC:.0f} s)"
 _REST_SEC = 20.0
 _CALLS = (
     16  # as many calls as follow on a board that needs seconds for each, those on all cores counted twice
@@ -82,7 +83,7 @@ def calibrate(
         stack.enter_context(cancellation.attach(child))
         built_in = {"target": target.to_json(), "work_dir": str(scratch.path)}
         cores = int(child.call("build", built_in, timeout_sec=_BUILD_SEC))
-        limit_sec = _CONNECT_SEC + FIRST_CALL_SEC
+        limit_sec, slowest = _CONNECT_SEC + FIRST_CALL_SEC, _SLOWEST
         try:
             first_call_sec = float(
                 child.call(
@@ -96,12 +97,12 @@ def calibrate(
                     timeout_sec=limit_sec + _GRACE_SEC,
                 )
             )
-            limit_sec = rest_limit_sec(first_call_sec)
+            limit_sec, slowest = rest_limit_sec(first_call_sec), ""
             params = {"cores": cores, "first_call_sec": first_call_sec}
             reply = child.call("run", params, timeout_sec=limit_sec + _GRACE_SEC)
         except ChildTimedOut as error:
             raise DeviceLostError(
-                f"the calibration kernel did not end within {limit_sec:.0f} s: the device is frozen, or too slow"
+                f"the calibration kernel did not end within {limit_sec:.0f} s: the device is frozen, or too slow{slowest}"
             ) from error
         except ChildFailed as error:
             raise DeviceLostError(f"the calibration kernel failed: {error.message}") from error

@@ -213,7 +213,7 @@ class CompileOptions(OptionGroup):
 
 def _compiled_terms(options: TermOptions | CompileOptions) -> dict[str, Any]:
     return {
-        "target": options.target,
+        "target": check_target(options.target),
         "device_key": options.device_key,
         "priority": _as_priority(options.priority),
         "precision": options.precision,
@@ -221,6 +221,22 @@ def _compiled_terms(options: TermOptions | CompileOptions) -> dict[str, Any]:
         "baselines": options.baselines,
         "other_shapes": None if options.other_shapes else False,  # older servers have no such option
     }
+
+
+def check_target(text: str) -> str:
+    """Return a target's text; refuse a list of names, which the server would take for a misspelt CPU.
+
+    Raises:
+        InvalidInputError: several-targets; the message names the option for several.
+    """
+    words = text.split()
+    if words and "," in words[0] and not words[0].startswith("{"):
+        raise InvalidInputError(
+            f"--target is a single target, not {clean(text, 60)!r}. `tunefarm tune` takes several pools of devices, and makes an "
+            "artifact for each: --device-key x86,arm; `tunefarm device list` shows the pools",
+            code="several-targets",
+        )
+    return text
 
 
 def _as_priority(text: str | None) -> int | str | None:

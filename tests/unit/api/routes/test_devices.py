@@ -119,7 +119,8 @@ def test_a_token_enrols_one_device_once(
     own = {"Authorization": f"Bearer {answer.json()['api_key']}"}
     body = {key: value for key, value in DEVICE.items() if key != "name"}
     for changes in ({"name": "node-1"}, {"name": "node-7", "device_key": "other"}):
-        problem(client.post("/v1/devices", json={**body, **changes}, headers=own), 403, "forbidden")
+        told = problem(client.post("/v1/devices", json={**body, **changes}, headers=own), 403, "forbidden")
+        assert "`tunefarm device token --device-key" in told["detail"]
     registered = client.post("/v1/devices", json={**body, "name": "node-7"}, headers=own).json()
     mine, other = (f"/v1/devices/{device['id']}/heartbeat" for device in (registered, device))
     assert client.post(mine, json={}, headers=own).status_code == 200

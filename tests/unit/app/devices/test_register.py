@@ -17,8 +17,17 @@ def test_registering_again_renews(farm) -> None:
 def test_devices_of_a_pool_are_alike(farm) -> None:
     farm.add_device("a")
     farm.add_device("b")
-    for changes in ({"device_model": "other"}, {"target": {"kind": "llvm", "num-cores": 9}}):
-        with pytest.raises(ConflictError) as caught:
+    for changes, differing in (
+        (
+            {"device_model": "other"},
+            "whose model is .*; that of c is other. Choose another pool, .*--device-key",
+        ),
+        (
+            {"target": {"kind": "llvm", "num-cores": 9}},
+            "whose target is llvm.*; that of c is llvm -num-cores=9",
+        ),
+    ):
+        with pytest.raises(ConflictError, match=differing) as caught:
             farm.add_device("c", **changes)
         assert caught.value.code == "device-pool-mismatch"
     farm.add_device("c", "another-pool", device_model="other")
