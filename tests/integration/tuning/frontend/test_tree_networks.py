@@ -125,6 +125,39 @@ def test_splits_that_are_not_finite(tmp_path: Path) -> None:
     check(g.model(), x, tmp_path)
 
 
+def test_membership_of_sets(tmp_path: Path) -> None:
+    """Sets of three members, of one and of two, below each other; what follows the first is a subtree."""
+    g = GraphBuilder()
+    x = rows(40)
+    name = g.input("x", list(x.shape))
+    nan = float("nan")
+    g.output(
+        g.node(
+            "TreeEnsemble",
+            name,
+            n_targets=2,
+            tree_roots=[0],
+            nodes_modes=onnx.numpy_helper.from_array(np.array([6, 6, 0, 6], np.uint8)),
+            nodes_featureids=[0, 1, 2, 3],
+            nodes_splits=onnx.numpy_helper.from_array(np.array([nan, nan, 1.0, nan], np.float32)),
+            nodes_truenodeids=[2, 2, 0, 4],
+            nodes_trueleafs=[0, 1, 1, 1],
+            nodes_falsenodeids=[1, 3, 1, 3],
+            nodes_falseleafs=[0, 0, 1, 1],
+            nodes_missing_value_tracks_true=[1, 0, 0, 1],
+            membership_values=onnx.numpy_helper.from_array(
+                np.array([-2, 1, 3, nan, 2, nan, 0, 4, nan], np.float32)
+            ),
+            leaf_targetids=[0, 1, 0, 1, 0],
+            leaf_weights=onnx.numpy_helper.from_array(np.array([1, 2, 4, 8, 16], np.float32)),
+            **ML,
+        )
+    )
+    model = g.model()
+    next(entry for entry in model.opset_import if entry.domain == ML["domain"]).version = 5
+    check(model, x, tmp_path)
+
+
 @pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
 @pytest.mark.parametrize("labels", [[7, 3, 5], [4, 9]])
 def test_classes_of_which_each_has_weights(labels: list[int], transform: str, tmp_path: Path) -> None:

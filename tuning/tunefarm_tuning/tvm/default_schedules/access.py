@@ -73,7 +73,7 @@ class Access:
     interleaved: tuple[int, ...] = ()
 
 
-def access_of(region: Any, variables: list[Any], analyzer: Any) -> Access | None:
+def access_of(region: Any, variables: list[Any], analyzer: Any) -> Access:
     """Return how a block accesses a region of a tensor with its variables."""
     index: Any = tirx.const(0, "int64")
     scale: Any = 1

@@ -90,26 +90,16 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """A block with one loop for each of its variables, in the order of the variables.
+class Loops:
+    """The loops of a block that has one for each of its variables, in the order of the variables.
 
     Attributes:
         extents: Iterations of each loop.
-        is_costly: The body is too expensive to compute twice: it has a root, an exponential, a division.
-        selects: Whether the body has a condition, as a padding has.
-        is_copy: The body is a single element of a tensor.
-        shared: Loops that index one dimension of the result together, as the loops over groups and over the channels of a
-            group. The tail of a tile of such a loop lies in the next group.
+        reduces: Whether each is a reduction loop.
     """
 
     extents: tuple[int, ...]
     reduces: tuple[bool, ...]
-    reads: tuple[Access, ...]
-    writes: tuple[Access, ...]
-    is_costly: bool
-    selects: bool
-    is_copy: bool
-    shared: tuple[int, ...] = ()
 
     @property
     def points(self) -> int:
@@ -128,8 +118,28 @@ class Stage:
 
     @property
     def is_injective(self) -> bool:
-        """Whether the stage has no reduction loop."""
+        """Whether there is no reduction loop."""
         return not any(self.reduces)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage(Loops):
+    """A block with such loops, and what it computes.
+
+    Attributes:
+        is_costly: The body is too expensive to compute twice: it has a root, an exponential, a division.
+        selects: Whether the body has a condition, as a padding has.
+        is_copy: The body is a single element of a tensor.
+        shared: Loops that index one dimension of the result together, as the loops over groups and over the channels of a
+            group. The tail of a tile of such a loop lies in the next group.
+    """
+
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+    is_costly: bool
+    selects: bool
+    is_copy: bool
+    shared: tuple[int, ...] = ()
 
 
 def itemsize(dtype: str) -> int:
@@ -137,11 +147,10 @@ def itemsize(dtype: str) -> int:
     return max(1, int(tvm.runtime.DataType(dtype).itemsize))
 
 
-def stage_of(sch: Any, block: Any) -> Stage | None:
-    """Return the stage of a block; None if its loops are not exactly its variables or its body is not a single store."""
-    node = sch.get(block)
+def loops_of(sch: Any, block: Any) -> Loops | None:
+    """Return the loops of a block; None if they are not exactly its variables. It takes a small part of the time of `stage_of`."""
+    variables = list(sch.get(block).iter_vars)
     loops = [sch.get(loop) for loop in sch.get_loops(block)]
-    variables = list(node.iter_vars)
     if len(loops) != len(variables) or not variables:
         return None
     extents = []
@@ -151,20 +160,27 @@ def stage_of(sch: Any, block: Any) -> Stage | None:
         if not is_equal(loop.extent, variable.dom.extent):
             return None
         extents.append(nominal_size(loop.extent))
+    reduces = tuple(int(variable.iter_type) == REDUCES for variable in variables)
+    return Loops(extents=tuple(extents), reduces=reduces)
+
+
+def stage_of(sch: Any, block: Any) -> Stage | None:
+    """Return the stage of a block; None if its loops are not exactly its variables."""
+    loops = loops_of(sch, block)
+    if loops is None:
+        return None
+    node = sch.get(block)
+    variables = list(node.iter_vars)
     analyzer = Analyzer()
     for variable in variables:
         analyzer.bind(variable.var, tvm.ir.Range(0, variable.dom.extent))
-    reads = [access_of(region, variables, analyzer) for region in node.reads]
-    writes = [access_of(region, variables, analyzer) for region in node.writes]
-    if any(access is None for access in (*reads, *writes)):
-        return None
     nodes = list(walk(node.body))
     called = {str(item.name).rpartition(".")[2] for item in nodes if isinstance(item, tvm.ir.Op)}
     return Stage(
-        extents=tuple(extents),
-        reduces=tuple(int(variable.iter_type) == REDUCES for variable in variables),
-        reads=tuple(access for access in reads if access is not None),
-        writes=tuple(access for access in writes if access is not None),
+        extents=loops.extents,
+        reduces=loops.reduces,
+        reads=tuple(access_of(region, variables, analyzer) for region in node.reads),
+        writes=tuple(access_of(region, variables, analyzer) for region in node.writes),
         is_costly=any(isinstance(item, tirx.Div) for item in nodes) or bool(called - _CHEAP_CALLS),
         selects=_SELECTS in called or any(type_key(item).endswith(".Select") for item in nodes),
         is_copy=type_key(node.body).endswith("BufferStore")
@@ -284,7 +300,8 @@ def inline_stages(sch: Any, stays: Stays | None = None) -> None:
         consumers = list(sch.get_consumers(block))
         if any(str(sch.get(consumer).name_hint) in KINDS for consumer in consumers):
             continue  # an instruction reads what the stage computes as it is
-        into = [stage_of(sch, consumer) for consumer in consumers]
+        # Only their loops matter: a concatenation, analysed whole for each of its inputs, took most of a compile.
+        into = [loops_of(sch, consumer) for consumer in consumers]
         if not consumers or not all(_may_go_into(stage, consumer) for consumer in into):
             continue
         if stays is not None and stays(sch, stage, consumers):
@@ -295,7 +312,7 @@ def inline_stages(sch: Any, stays: Stays | None = None) -> None:
             sch.compute_inline(block)
 
 
-def _may_go_into(stage: Stage, consumer: Stage | None) -> bool:
+def _may_go_into(stage: Stage, consumer: Loops | None) -> bool:
     if consumer is None:
         return False
     again = consumer.points / max(1, stage.points) > _REUSE

@@ -15,7 +15,10 @@ from tunefarm_tuning.tvm.kernels.trees import GROUP, Forest, packed_nodes
 
 _MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
 """As `TreeEnsemble` numbers them."""
+_MEMBER = len(_MODES)
 _LEAF = -1
+_COPIES = 8
+"""A node is copied for each way to it: the members of a set share what follows. So much longer than its nodes a tree may become."""
 _OPPOSITES = {"BRANCH_GTE": "BRANCH_LT", "BRANCH_GT": "BRANCH_LEQ", "BRANCH_NEQ": "BRANCH_EQ"}
 
 
@@ -60,30 +63,38 @@ def numbers_of(attributes: Mapping[str, Any], name: str) -> NDArray[Any]:
 
 
 def tree_ensemble_nodes(attributes: Mapping[str, Any]) -> Nodes:
-    """Return the nodes of a `TreeEnsemble` of opset 5.
-
-    Raises:
-        UnsupportedFormError: If a node tests membership of a set.
-    """
-    features = _ints(attributes, "nodes_featureids")
+    """Return the nodes of a `TreeEnsemble` of opset 5; a node that tests membership of a set becomes a chain of comparisons."""
+    names = (
+        "featureids",
+        "truenodeids",
+        "trueleafs",
+        "falsenodeids",
+        "falseleafs",
+        "missing_value_tracks_true",
+    )
+    columns = {name: _ints(attributes, f"nodes_{name}") for name in names}
+    columns |= {"modes": _array(attributes["nodes_modes"]).astype(np.int64)}
+    columns |= {"splits": _array(attributes["nodes_splits"]).astype(np.float64)}
+    if not len(columns["missing_value_tracks_true"]):
+        columns["missing_value_tracks_true"] = np.zeros(len(columns["modes"]), np.int64)
+    if len({len(column) for column in columns.values()}) > 1:
+        raise UnsupportedFormError("its attributes have different lengths")
+    columns = _chained(columns, _array(attributes.get("membership_values", ())).astype(np.float64))
+    if (columns["modes"] >= len(_MODES)).any():
+        raise UnsupportedFormError("a node has a mode that ONNX does not define")
+    features, modes, splits = columns["featureids"], columns["modes"], columns["splits"]
     inner, leaves = len(features), len(_ints(attributes, "leaf_targetids"))
-    modes = _array(attributes["nodes_modes"]).astype(np.int64)
-    if (modes >= len(_MODES)).any():
-        raise UnsupportedFormError("nodes that test membership (BRANCH_MEMBER) are not supported")
-    splits, weights = _array(attributes["nodes_splits"]), _array(attributes["leaf_weights"])
+    weights = _array(attributes["leaf_weights"])
 
     def children(branch: str) -> NDArray[np.int64]:
-        ids, are_leaves = (
-            _ints(attributes, f"nodes_{branch}nodeids"),
-            _ints(attributes, f"nodes_{branch}leafs"),
-        )
+        ids, are_leaves = columns[f"{branch}nodeids"], columns[f"{branch}leafs"]
         return np.concatenate([np.where(are_leaves != 0, ids + inner, ids), np.arange(leaves) + inner])
 
-    missing = _ints(attributes, "nodes_missing_value_tracks_true", inner)
+    missing = columns["missing_value_tracks_true"]
     return _checked(
         Nodes(
             features=np.concatenate([features, np.zeros(leaves, np.int64)]),
-            splits=np.concatenate([splits, np.zeros(leaves)]).astype(np.float64),
+            splits=np.concatenate([splits, np.zeros(leaves)]),
             modes=np.concatenate([modes, np.full(leaves, _LEAF)]),
             yes=children("true"),
             no=children("false"),
@@ -94,6 +105,37 @@ def tree_ensemble_nodes(attributes: Mapping[str, Any]) -> Nodes:
             weights=weights.astype(np.float64),
         )
     )
+
+
+def _chained(columns: Mapping[str, NDArray[Any]], members: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+    """Return nodes without tests of membership: each is a node that compares with the first member, and one more for each other.
+
+    Args:
+        columns: The nodes' attributes.
+        members: Of the sets, in the order of the nodes that test them; NaN ends a set.
+    """
+    rows = {name: column.tolist() for name, column in columns.items()}
+    sets: list[list[float]] = [[]]
+    for member in members.tolist():
+        if np.isnan(member):
+            sets.append([])
+        else:
+            sets[-1].append(member)
+    testing = np.flatnonzero(columns["modes"] == _MEMBER).tolist()
+    if len(testing) > len(sets):
+        raise UnsupportedFormError(f"{len(testing)} nodes test membership, of {len(sets)} sets")
+    for at, its_members in zip(testing, sets, strict=False):
+        otherwise = rows["falsenodeids"][at], rows["falseleafs"][at]
+        rows["modes"][at] = _MODES.index("BRANCH_EQ")
+        rows["splits"][at] = its_members[0] if its_members else np.nan
+        last = at
+        for member in its_members[1:]:
+            for name, column in rows.items():
+                column.append(member if name == "splits" else column[at])
+            rows["falsenodeids"][last], rows["falseleafs"][last] = len(rows["modes"]) - 1, 0
+            last = len(rows["modes"]) - 1
+        rows["falsenodeids"][last], rows["falseleafs"][last] = otherwise
+    return {name: np.array(row, columns[name].dtype) for name, row in rows.items()}
 
 
 def classic_nodes(attributes: Mapping[str, Any], kind: str) -> Nodes:
@@ -183,7 +225,7 @@ def forest_of(nodes: Nodes, dtype: str) -> Forest:
 def _tree(nodes: Nodes, root: int) -> tuple[list[int], int, list[int]]:
     """Return a tree's nodes with children side by side, its depth, and each node's first child (a leaf's is itself)."""
     order, children, depths = [root], [0], [0]
-    for at in range(len(nodes.modes) + 1):
+    for at in range(_COPIES * len(nodes.modes) + 1):
         if at >= len(order):
             return order, max(depths), children
         node = order[at]
