@@ -37,7 +37,6 @@ from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import (
     mark_tails,
     without_tail_hints,
 )
-from tunefarm_tuning.tvm.default_schedules.cpu.merged_rows import merge_rows
 from tunefarm_tuning.tvm.default_schedules.cpu.overlapping_tiles import TilesDoNotOverlap, shift_last_tiles
 from tunefarm_tuning.tvm.default_schedules.cpu.ragged_reductions import vectorize_ragged_reductions
 from tunefarm_tuning.tvm.default_schedules.cpu.row_reductions import (
@@ -92,7 +91,6 @@ def _schedule_stage(sch: Any, block: Any, machine: Machine) -> bool:
 KERNEL_RULES: tuple[KernelRule, ...] = (
     schedule_dot_product,
     split_channel_groups,  # prepares the blocks, and leaves the schedule to later rules
-    merge_rows,  # the same
     schedule_row_chain,
     schedule_stages,
 )

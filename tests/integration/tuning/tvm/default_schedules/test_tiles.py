@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,26 @@ def test_convolutions_keep_their_results_in_registers(name: str, tmp_path: Path)
     assert 'scope="local"' in text
     assert "T.vectorized" in text
     assert "T.unroll" in text
+
+
+@pytest.mark.parametrize("channels", [512, 2048])
+def test_tiles_for_sixteen_registers_share_factors_among_vectors(channels: int) -> None:
+    """A row of a tile costs a load there: of seven pixels, seven rows by one vector have one for each product."""
+    stage = Stage(
+        extents=(7, 7, 512, channels),
+        reduces=(False, False, False, True),
+        reads=(
+            access((7 * channels, channels, 0, 1), 49 * channels),
+            access((0, 0, 1, 512), 512 * channels),
+        ),
+        writes=(access((7 * 512, 512, 1, 0), 49 * 512),),
+        is_costly=False,
+        selects=False,
+        is_copy=False,
+    )
+    tile = choose_register_tile(stage, 2, Machine.of(AVX2))
+    assert tile.vectors >= 2
+    assert tile.vectors * prod(tile.rows) >= 10
 
 
 @pytest.mark.parametrize(("channels", "rows"), [(256, (2, 8)), (240, (4, 4))])

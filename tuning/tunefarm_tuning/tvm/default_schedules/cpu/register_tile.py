@@ -81,26 +81,22 @@ def choose_register_tile(
     stage: Stage, loop: int, machine: Machine, *, may_overlap: bool = False
 ) -> RegisterTile:
     """Return the register tile of a reduction along its vector loop with the fewest estimated cycles."""
-    along = _along(stage, loop)
+    along = [read for read in stage.reads if read.strides[loop] == 1]
     row_loops = _row_loops(stage, loop, along)
     # A dense convolution continues along the lines that it reads. A group has few channels, and each tap reads all again.
     reread = stage.reads if groups_of(stage, row_loops) else along
+    steps = max(1, stage.points // prod(stage.extents[loop] for loop in stage.spatial))
     best: tuple[tuple[float, int], RegisterTile] | None = None
     for tile in _tiles(stage, loop, row_loops, machine, may_overlap=may_overlap):
         # Of tiles that take as long, the squarest: its neighbours read the fewest inputs again. Long along the inner loop, it
         # leaves a thread whole rows of the result, which are the rows that the thread computed of the input.
-        cost = (tile_cycles(stage, tile, machine), sum(tile.rows))
+        cost = (_cycles(stage, tile, along, steps, machine), sum(tile.rows))
         if (best is None or cost < best[0]) and _is_crowded(tile, stage, reread):
             cost = (cost[0] * CROWDED, cost[1])
         if best is None or cost < best[0]:
             best = (cost, tile)
     assert best is not None
     return best[1]
-
-
-def _along(stage: Stage, loop: int) -> list[Access]:
-    """Return the reads that are contiguous along a loop."""
-    return [read for read in stage.reads if read.strides[loop] == 1]
 
 
 def shares_taps(stage: Stage, loop: int, machine: Machine) -> bool:
@@ -250,10 +246,12 @@ def _rows(extents: list[int], registers: int, vectors: int) -> Iterator[tuple[in
             yield (first, last)
 
 
-def tile_cycles(stage: Stage, tile: RegisterTile, machine: Machine) -> float:
-    """Estimate the cycles of all tiles; each step takes as long as the slowest of arithmetic, loads and latency."""
-    core, along = machine.core, _along(stage, tile.vector_loop)
-    steps = max(1, stage.points // prod(stage.extents[loop] for loop in stage.spatial))
+def _cycles(stage: Stage, tile: RegisterTile, along: list[Access], steps: int, machine: Machine) -> float:
+    """Estimate the cycles of all tiles; each step takes as long as the slowest of arithmetic, loads and latency.
+
+    `along` are the reads that are contiguous along the vector loop; each result takes `steps` iterations.
+    """
+    core = machine.core
     rows = prod(tile.rows)
     loads = exposed = 0.0
     for read in stage.reads:
