@@ -233,8 +233,8 @@ def test_llvm_takes_bfloat16_away_with_the_same_features(cpu: str) -> None:
         (f"llvm -mcpu=neoverse-v2 -mtriple={TRIPLE}", SMMLA),
         (f"llvm -mcpu=neoverse-v2 -mattr=-i8mm -mtriple={TRIPLE}", SDOT),
         (f"llvm -mcpu=generic -mattr=+i8mm -mtriple={TRIPLE}", None),  # a single row would have none
-        ("llvm -mcpu=x86-64-v3", None),
-        ("llvm -mcpu=cascadelake -mtriple=x86_64-linux-gnu -mattr=-avx512vnni,+dotprod", None),
+        ("llvm -mcpu=sandybridge -mtriple=x86_64-linux-gnu", None),
+        ("llvm -mcpu=sandybridge -mtriple=x86_64-linux-gnu -mattr=+dotprod", None),
     ],
 )
 def test_instructions_by_target(target: str, instruction: ByteProducts | None) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.transform.passes import PASSES, Layout, PassContext, passes_for
 
-CPU = Target.from_json({"kind": "llvm", "mcpu": "skylake-avx512"})
+CPU = Target.from_json({"kind": "llvm", "mcpu": "sandybridge"})
 CPU_WITH_VNNI = Target.from_json({"kind": "llvm", "mcpu": "cascadelake"})
 GPU = Target.from_json({"kind": "cuda", "arch": "sm_80"})
 
