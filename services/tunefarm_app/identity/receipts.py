@@ -10,11 +10,10 @@ import re
 from pathlib import Path
 from typing import Self
 
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from tunefarm_app.identity.tickets import Ticket, id_of
-from tunefarm_app.identity.tokens import claims_of, sign_token
+from tunefarm_app.identity.tokens import claims_of, read_private_key, read_public_key, sign_token
 from tunefarm_tuning.core.errors import DeviceLostError, TransientError
 from tunefarm_tuning.measure.interfaces import SessionOrigin
 
@@ -35,10 +34,7 @@ class ReceiptSigner:
             OSError: If that fails.
             ValueError: If it is none.
         """
-        key = serialization.load_pem_private_key(path.read_bytes(), None)
-        if not isinstance(key, ed25519.Ed25519PrivateKey):
-            raise ValueError("the key of receipts is of another kind")  # noqa: TRY004
-        return cls(key)
+        return cls(read_private_key(path))
 
     def sign(self, ticket: Ticket, certificate_sha256: str) -> str:
         """Return the receipt of a session as text.
@@ -66,13 +62,11 @@ class ReceiptReader:
             TransientError: ``no-keys-here``.
         """
         try:
-            key = serialization.load_pem_public_key(path.read_bytes())
+            return cls(read_public_key(path))
         except (OSError, ValueError) as error:
             raise TransientError(
                 f"the key of receipts cannot be read: {error}", code="no-keys-here"
             ) from error
-        assert isinstance(key, ed25519.Ed25519PublicKey)
-        return cls(key)
 
     def origin(self, device: str, ticket: str, receipt: object) -> SessionOrigin:
         """Return where the measurements of a session come from.

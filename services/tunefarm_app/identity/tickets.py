@@ -15,10 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from tunefarm_app.identity.tokens import ForeignTokenError, claims_of, sign_token
+from tunefarm_app.identity.tokens import (
+    ForeignTokenError,
+    claims_of,
+    read_private_key,
+    read_public_key,
+    sign_token,
+)
 from tunefarm_tuning.core import base64url
 from tunefarm_tuning.core.errors import TransientError
 from tunefarm_tuning.process.relay.key import is_public_key
@@ -68,13 +73,11 @@ class TicketSigner:
             TransientError: ``no-keys-here``.
         """
         try:
-            key = serialization.load_pem_private_key(path.read_bytes(), None)
+            return cls(read_private_key(path))
         except (OSError, ValueError) as error:
             raise TransientError(
                 f"the key of tickets cannot be read: {error}", code="no-keys-here"
             ) from error
-        assert isinstance(key, ed25519.Ed25519PrivateKey)
-        return cls(key)
 
     def sign(self, device: str, fence: int, key: str, *, valid_sec: float = VALID_SEC) -> str:
         """Return a new ticket as text.
@@ -155,10 +158,7 @@ class TicketReader:
             OSError: If that fails.
             ValueError: If it is none.
         """
-        key = serialization.load_pem_public_key(path.read_bytes())
-        if not isinstance(key, ed25519.Ed25519PublicKey):
-            raise ValueError("the key of tickets is of another kind")  # noqa: TRY004
-        return cls(key)
+        return cls(read_public_key(path))
 
     def ticket(self, text: object) -> Ticket:
         """Return what a ticket says. Whether it is still valid is another question (`gateway.admissions`).

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
 
 from tunefarm_tuning.core import base64url
 
@@ -17,6 +19,36 @@ _MOST_BYTES = 2048
 
 class ForeignTokenError(ValueError):
     """Another key signed the token, or it was changed."""
+
+
+def read_private_key(path: Path) -> ed25519.Ed25519PrivateKey:
+    """Read a key that signs tokens from its file.
+
+    Raises:
+        OSError: If that fails.
+        ValueError: If it is none.
+    """
+    key = load_pem_private_key(path.read_bytes(), None)
+    if not isinstance(key, ed25519.Ed25519PrivateKey):
+        raise _other_kind(path)
+    return key
+
+
+def read_public_key(path: Path) -> ed25519.Ed25519PublicKey:
+    """Read a key that tokens are checked with from its file.
+
+    Raises:
+        OSError: If that fails.
+        ValueError: If it is none.
+    """
+    key = load_pem_public_key(path.read_bytes())
+    if not isinstance(key, ed25519.Ed25519PublicKey):
+        raise _other_kind(path)
+    return key
+
+
+def _other_kind(path: Path) -> ValueError:
+    return ValueError(f"{path.name} is a key of another kind than Ed25519")
 
 
 def sign_token(key: ed25519.Ed25519PrivateKey, claims: Mapping[str, Any]) -> str:
