@@ -7,7 +7,8 @@ of an argument that several cases share (a target, say) at least once. The optio
 then can break run in full (`can_break` says which). A test that is named on the command line by its ``::`` always runs.
 
 ``--exhaustive-minutes`` ends the extra tests in time for a run that may take so long and no longer: those that have not begun
-after so many minutes are skipped, and pytest's summary says so. What `make test` runs is never skipped.
+after so many minutes are skipped, and pytest's summary says so. ``--minutes`` does so with all tests: a run that somebody ends
+after so long says nothing about any of them.
 """
 
 from __future__ import annotations
@@ -41,6 +42,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=float("inf"),
         metavar="N",
         help="begin no test that only --exhaustive runs later than N minutes after the start",
+    )
+    parser.addoption(
+        "--minutes",
+        type=float,
+        default=float("inf"),
+        metavar="N",
+        help="begin no test later than N minutes after the start",
     )
 
 
@@ -77,12 +85,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip an extra test whose time is over."""
+    """Skip a test whose time is over."""
+    passed_sec = time.monotonic() - item.config.stash[_STARTED]
     minutes = item.config.getoption("--exhaustive-minutes")
-    if item.stash.get(_IS_EXTRA, False) and time.monotonic() - item.config.stash[_STARTED] > 60 * minutes:
+    if item.stash.get(_IS_EXTRA, False) and passed_sec > 60 * minutes:
         pytest.skip(
             f"not begun within the {minutes:g} minutes of --exhaustive-minutes; make test-all runs it"
         )
+    minutes = item.config.getoption("--minutes")
+    if passed_sec > 60 * minutes:
+        pytest.skip(f"not begun within the {minutes:g} minutes of --minutes: this machine is too slow for it")
 
 
 def _always(cases: list[pytest.Item]) -> list[pytest.Item]:

@@ -116,3 +116,11 @@ def test_extra_tests_end_in_time_and_no_others(tmp_path: Path) -> None:
     assert re.search(rf"^{always} passed, {28 - int(always)} skipped", late.stdout, re.MULTILINE), late.stdout
     in_time = ran(tmp_path, "--exhaustive=all", "--exhaustive-minutes=30")
     assert re.search(r"^28 passed", in_time.stdout, re.MULTILINE), in_time.stdout
+
+
+def test_a_run_whose_time_is_over_begins_no_test(tmp_path: Path) -> None:
+    late = ran(tmp_path, "--exhaustive=no", "--minutes=0", "-rs")
+    assert late.returncode == 0, late.stdout
+    assert "not begun within the 0 minutes of --minutes" in late.stdout
+    assert "passed" not in late.stdout.splitlines()[-1]
+    assert "skipped" not in ran(tmp_path, "--exhaustive=no", "--minutes=30").stdout

@@ -6,6 +6,7 @@ Run ``python -m tunefarm_tuning.tvm.base.dump_target_tags`` after a change of TV
 from __future__ import annotations
 
 import json
+import pkgutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import tvm
 from tvm.target import Target, codegen
 from tvm.target.target import _ffi_api
 
+from tunefarm_tuning.artifact.tvm_import import load_backend
 from tunefarm_tuning.tvm.base.serialization import to_plain
 
 TABLE_PATH = Path(__file__).parents[2] / "target" / "target_tags.json"
@@ -27,6 +29,9 @@ _HIDDEN_OPTIONS = {"kind", "tag", "from_device", "target_device_type"}
 
 def build_table() -> dict[str, Any]:
     """Return tags, options by target kind, and LLVM's CPU names by architecture."""
+    for package in pkgutil.iter_modules(tvm.backend.__path__):
+        if package.ispkg:
+            load_backend(package.name)  # it brings its tags
     return {
         "tvm": tvm.__version__,
         "tags": {

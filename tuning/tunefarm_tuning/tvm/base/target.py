@@ -7,6 +7,7 @@ import os
 import tvm
 import tvm_ffi
 
+from tunefarm_tuning.artifact.tvm_import import load_backend
 from tunefarm_tuning.target.cores import tuning_attributes
 from tunefarm_tuning.target.dot_products import is_arm64
 from tunefarm_tuning.target.target import Target
@@ -30,6 +31,7 @@ def tvm_target(target: Target) -> tvm.target.Target:
     if tuning := tuning_attributes(target):
         given = attributes.get("mattr", [])
         attributes["mattr"] = [*(given.split(",") if isinstance(given, str) else given), *tuning]
+    load_backend(target.kind)
     machine = tvm.target.Target(attributes)
     if pipeline_name(target) == "cpu" or target.get("host") is not None:
         return machine

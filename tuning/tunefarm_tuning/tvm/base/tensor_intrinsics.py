@@ -19,6 +19,7 @@ from types import ModuleType
 
 import tvm.s_tir
 
+from tunefarm_tuning.artifact.tvm_import import load_backend
 from tunefarm_tuning.target.target import Target
 
 _PACKAGE = "tvm.s_tir.tensor_intrin"
@@ -30,6 +31,7 @@ def import_intrinsics(target: Target, *, tensor_cores: bool = False) -> None:
     if target.kind == "llvm":
         importlib.import_module(f"{_PACKAGE}.{_cpu_family(target)}")
     elif target.kind == "cuda" and tensor_cores:
+        load_backend(target.kind)
         with _modules_by_file():
             importlib.import_module(f"{_PACKAGE}.cuda")
             register_bfloat16()

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tunefarm_tuning.artifact.tvm_import import import_tvm, load_whole_runtime
 from tunefarm_tuning.measure.device_functions import RECEIVE_FILE
 
 TVM_SERIES = "0.27."
 _PIECE_BYTES = 1 << 20
 _RANDOM_FILL = "tvm.contrib.random.random_fill"
-_libraries: list[Any] = []
 
 
 class Workspace:
@@ -77,13 +77,14 @@ def check() -> None:
     Raises:
         RuntimeError: If it lacks one; the message names it.
     """
-    import tvm_ffi
-
-    _look_types_up_without_errors(tvm_ffi)
+    import_tvm()
     import tvm
+    import tvm_ffi
     from tvm.rpc import server
 
-    _load_the_whole_runtime(tvm)
+    load_whole_runtime(tvm)
+    if tvm.get_global_func(_RANDOM_FILL, allow_missing=True) is None:
+        raise RuntimeError(f"this TVM lacks {_RANDOM_FILL}")
     if not tvm.__version__.startswith(TVM_SERIES):
         raise RuntimeError(f"this server supports TVM {TVM_SERIES}x, not {tvm.__version__}")
     wanted: Mapping[str, tuple[Any, tuple[str, ...]]] = {
@@ -100,37 +101,6 @@ def check() -> None:
     if missing:
         raise RuntimeError(f"this TVM lacks {', '.join(missing)}")
     server.logger.setLevel(logging.WARNING)
-
-
-def _look_types_up_without_errors(tvm_ffi: Any) -> None:
-    """Let TVM's import find out quietly which of its types only the compiler has, if the runtime is loaded alone.
-
-    It asks for each of a hundred by an error that it catches, and the traceback of an error makes TVM read the debug information of its
-    libraries: 24 MB, for as long as the process lives, and a third of the time.
-    """
-    core = tvm_ffi.core
-    type_keys = tvm_ffi.get_global_func("ffi.GetRegisteredTypeKeys", allow_missing=True)
-    look_up = getattr(core, "_object_type_key_to_index", None)
-    if type_keys is not None and look_up is not None:
-        core._object_type_key_to_index = lambda key: (  # noqa: SLF001
-            look_up(key) if key in set(map(str, type_keys())) else None
-        )
-
-
-def _load_the_whole_runtime(tvm: Any) -> None:
-    """Load what sorts and fills arrays with random numbers: kernels call it, and TVM's import loads it beside the compiler alone.
-
-    Raises:
-        RuntimeError: If it is not there.
-    """
-    from tvm_ffi.libinfo import load_lib_ctypes
-
-    name = "tvm_runtime_extra"
-    if tvm.get_global_func(_RANDOM_FILL, allow_missing=True) is None:
-        folders = tvm.libinfo.package_lib_paths()
-        _libraries.append(load_lib_ctypes("tvm", name, "RTLD_LOCAL", extra_lib_paths=folders))
-    if tvm.get_global_func(_RANDOM_FILL, allow_missing=True) is None:
-        raise RuntimeError(f"this TVM's {name} lacks {_RANDOM_FILL}")
 
 
 def serve(descriptor: int, workspace: Workspace) -> None:

@@ -193,6 +193,7 @@ def check(artifact: Artifact, model: Model, records: tuple[TuningRecord, ...]) -
     assert tunefarm_tuning.verify(artifact.path, model).ok
 
 
+@pytest.mark.exhaustive
 def test_a_network_of_packed_kernels(model: Model, records: tuple[TuningRecord, ...], tmp_path: Path) -> None:
     with apply_history_best(records):
         artifact = tunefarm_tuning.compile(model, "host", output=tmp_path / "net", limits=ANY_SPEED)

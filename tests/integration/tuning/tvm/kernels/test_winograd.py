@@ -158,6 +158,7 @@ def test_the_results_are_those_of_the_direct_convolution(changed: dict[str, obje
         )
 
 
+@pytest.mark.matrix(every=3)
 @pytest.mark.parametrize(
     "changed", [{}, {"size": (9, 10), "channels": (20, 36), "after": "residual"}, {"pad": 0}]
 )
@@ -294,6 +295,7 @@ def test_transformed_weights_are_exact_to_the_last_digits() -> None:
         np.testing.assert_allclose(transformed[-1], weights[2, 2], rtol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_a_compile_says_what_became_of_each_alternative(tmp_path: Path) -> None:
     model = imported(conv_net(size=(16, 16), after="residual"), tmp_path)
     records = applicable_records(model)

@@ -1,0 +1,137 @@
+"""Imports TVM in less than half of its time, in processes of ours. ``import tvm`` itself stays as it is for everybody else.
+
+What takes the time, measured on TVM 0.27.0.post1 and tvm-ffi 0.1.14.post1:
+
+- TVM imports the Python side of nine kinds of devices (`TVM_DEVICE_BACKEND_AUTOLOAD` switches it off), of which a process builds for at
+  most one: `load_backend`.
+- It asks for types and operators that are not there, and catches the error. For the error's traceback, TVM reads the debug information
+  of all its libraries: 24 MB, for as long as the process lives.
+- Each of fifty modules reads the names of all 2,000 functions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+from tunefarm_tuning.artifact.cuda_runtime import DRIVER, preload_cuda_runtime
+
+_AUTOLOAD = "TVM_DEVICE_BACKEND_AUTOLOAD"
+_CPU_KINDS = ("llvm", "c")
+
+
+def import_tvm() -> None:
+    """Import TVM with what CPUs need, and with all of it on a machine that has CUDA's driver.
+
+    It changes nothing if TVM was imported before.
+
+    Raises:
+        ImportError: If TVM is not installed, or cannot be loaded.
+    """
+    if "tvm" in sys.modules:
+        return
+    preload_cuda_runtime()
+    with _without_backends(), _known_types(), _names_read_once():
+        tvm = importlib.import_module("tvm")
+    with contextlib.suppress(OSError, RuntimeError):  # a network that sorts says itself what it lacks
+        load_whole_runtime(tvm)
+
+
+def load_backend(kind: str) -> None:
+    """Load what TVM has in Python for a kind of device other than CPUs, if it has something: its namespace in TVMScript, say."""
+    from tvm.backend import loader
+
+    if kind not in _CPU_KINDS and importlib.util.find_spec(f"tvm.backend.{kind}") is not None:
+        loader.load(kind)
+
+
+def load_whole_runtime(tvm: Any) -> None:
+    """Load what sorts and fills arrays with random numbers, which kernels may call. TVM's import does it with the backends alone.
+
+    Raises:
+        OSError: If it cannot be loaded.
+        RuntimeError: If it is not there.
+    """
+    from tvm_ffi.libinfo import load_lib_ctypes
+
+    if tvm.get_global_func("tvm.contrib.sort.argsort", allow_missing=True) is None:
+        folders = tvm.libinfo.package_lib_paths()
+        _libraries.append(load_lib_ctypes("tvm", "tvm_runtime_extra", "RTLD_LOCAL", extra_lib_paths=folders))
+
+
+_libraries: list[Any] = []
+
+
+@contextlib.contextmanager
+def _without_backends() -> Iterator[None]:
+    """Let TVM import no backend during the block, except on a machine that may have a GPU of NVIDIA."""
+    before = os.environ.get(_AUTOLOAD)
+    try:
+        ctypes.CDLL(DRIVER)
+    except OSError:
+        os.environ[_AUTOLOAD] = "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(_AUTOLOAD, None)
+        else:
+            os.environ[_AUTOLOAD] = before
+
+
+@contextlib.contextmanager
+def _known_types() -> Iterator[None]:
+    """Let TVM find out without an error which types it does not have, during the block."""
+    import tvm_ffi
+
+    core = tvm_ffi.core
+    registered = tvm_ffi.get_global_func("ffi.GetRegisteredTypeKeys", allow_missing=True)
+    look_up = getattr(core, "_object_type_key_to_index", None)
+    if registered is None or look_up is None:
+        yield
+        return
+    known: set[str] = set()
+
+    def index_of(key: str) -> int | None:
+        if key not in known:
+            known.update(map(str, registered()))  # a library that was loaded since has brought some
+        index: int | None = look_up(key) if key in known else None
+        return index
+
+    with _replaced(core, "_object_type_key_to_index", index_of):
+        yield
+
+
+@contextlib.contextmanager
+def _names_read_once() -> Iterator[None]:
+    """Let each module of TVM's import read the names of functions only if there are others than at the last time."""
+    from tvm_ffi import get_global_func, registry
+
+    names: list[str] = []
+
+    def names_now() -> list[str]:
+        name_at = get_global_func("ffi.FunctionListGlobalNamesFunctor")()
+        count = name_at(-1)
+        if count != len(names):
+            names[:] = [name_at(index) for index in range(count)]
+        return names
+
+    with _replaced(registry, "list_global_func_names", names_now):
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(holder: ModuleType, name: str, value: object) -> Iterator[None]:
+    before = getattr(holder, name)
+    setattr(holder, name, value)
+    try:
+        yield
+    finally:
+        setattr(holder, name, before)
