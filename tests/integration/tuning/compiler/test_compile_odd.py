@@ -85,6 +85,7 @@ def run(model: Model, folder: Path, *inputs: Any) -> tuple[list[Any], tunefarm_t
     return list(load(artifact.path, threads=1)(*inputs).values()), artifact
 
 
+@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize("element", [TensorProto.UINT8, FLOAT])
 def test_a_deep_quantised_network_is_right_where_a_rounding_tie_moved_a_step(
     element: int, tmp_path: Path

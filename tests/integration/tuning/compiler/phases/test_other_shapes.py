@@ -47,6 +47,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Artifact, Tune
     return path, artifact, load(artifact.path)
 
 
+@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize("batch", [1, 3, 4, 5, 64, 131])
 def test_every_batch_runs(wide: tuple[Path, Artifact, TunedModel], batch: int) -> None:
     x = np.random.default_rng(batch).standard_normal((batch, 512)).astype(np.float32)
@@ -64,6 +65,7 @@ def recogniser() -> onnx.ModelProto:
     return g.model()
 
 
+@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize("shapes", ["1,3,4,16|24", "1,3,4,16"])
 def test_a_dimension_that_fits_one_size_keeps_it(shapes: str, tmp_path: Path) -> None:
     path = written(recogniser(), tmp_path)
@@ -123,6 +125,7 @@ def image_net() -> onnx.ModelProto:
     return g.model()
 
 
+@pytest.mark.exhaustive
 def test_images_of_any_size_run_in_an_artifact_of_two_sizes(tmp_path: Path) -> None:
     path = written(image_net(), tmp_path)
     model = import_model(path, shapes={"image": "1,3,16|24,16"})

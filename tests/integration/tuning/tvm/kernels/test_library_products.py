@@ -162,6 +162,7 @@ FORMS = {
 }
 
 
+@pytest.mark.matrix(every=3)
 @pytest.mark.parametrize("name", ["strides", "residual", "dense"])
 def test_a_network_has_the_results_of_its_kernels_own_loops(name: str, tmp_path: Path) -> None:
     module = prepared(FORMS[name], tmp_path)

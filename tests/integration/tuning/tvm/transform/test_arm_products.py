@@ -138,7 +138,7 @@ def test_other_networks_agree_with_onnx_runtime(cpu: ArmCpu, target: Target, tmp
             assert np.abs(mine - reference).max() < 0.031
 
 
-@pytest.mark.matrix(every=3)
+@pytest.mark.matrix(every=6)
 @pytest.mark.parametrize("name", [*ALL, *LAYERS])
 @pytest.mark.parametrize("target", [N1, NEWER], ids=["n1", "max"])
 def test_every_kernel_multiplies_with_the_instruction(name: str, target: Target, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def assert_every_product_has_the_instruction(
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.matrix(every=3)
+@pytest.mark.matrix(every=6)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_onnx_runtime_quantised(way: str, target: str, tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def check(artifact: Artifact, path: Path, **shapes: tuple[int, ...]) -> None:
     np.testing.assert_allclose(output, session.run(None, feeds)[0], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.exhaustive
 def test_a_text_beside_an_image_has_any_length(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     onnx.save(diffusion_net(), path)
