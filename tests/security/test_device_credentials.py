@@ -19,7 +19,9 @@ NAME = "box"
 
 def ask(url: str, key: str, method: str, path: str, **body: Any) -> httpx.Response:
     headers = {"Authorization": f"Bearer {key}"}
-    return httpx.request(method, f"{url}{path}", headers=headers, json=body or None, trust_env=False)
+    return httpx.request(
+        method, f"{url}{path}", headers=headers, json=body or None, trust_env=False, timeout=60
+    )
 
 
 def enrol(url: str, token: str, name: str = NAME) -> httpx.Response:

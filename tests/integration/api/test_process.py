@@ -28,9 +28,11 @@ def test_it_starts_serves_and_ends(tmp_path: Path) -> None:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", api.url)
         key_file = api.folder / "key"
         assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
-        assert httpx.get(f"{api.url}/healthz", trust_env=False).json()["status"] == "ok"
-        assert httpx.get(f"{api.url}/v1/jobs", trust_env=False).status_code == 401
-        re_bound = httpx.get(f"{api.url}/healthz", headers={"Host": "evil.example"}, trust_env=False)
+        assert httpx.get(f"{api.url}/healthz", trust_env=False, timeout=60).json()["status"] == "ok"
+        assert httpx.get(f"{api.url}/v1/jobs", trust_env=False, timeout=60).status_code == 401
+        re_bound = httpx.get(
+            f"{api.url}/healthz", headers={"Host": "evil.example"}, trust_env=False, timeout=60
+        )
         assert re_bound.status_code == 421
         with api.client() as client:
             ready = client.get("/readyz").json()

@@ -14,7 +14,7 @@ def sign_in(url: str) -> httpx.Response:
     """Press the button of the page that a link leads to; a link that was used has none."""
     server, _, link = url.partition("/sign-in?link=")
     headers = {"Origin": server}
-    with httpx.Client(follow_redirects=True) as browser:
+    with httpx.Client(follow_redirects=True, timeout=60) as browser:
         page = browser.get(url)
         if page.status_code != 200:
             return page

@@ -130,7 +130,9 @@ def test_pages_show_it(old_farm: Farm, facts: Any) -> None:
     pages += [f"/jobs/{job_id}" for job_id in facts["jobs"].values()]
     with (
         api_server(old_farm) as server,
-        httpx.Client(base_url=server.url, follow_redirects=True, headers={"Origin": server.url}) as browser,
+        httpx.Client(
+            base_url=server.url, follow_redirects=True, headers={"Origin": server.url}, timeout=60
+        ) as browser,
     ):
         assert browser.post("/sign-in", data={"key": facts["keys"]["admin"]}).status_code == 200
         answers = {page: browser.get(page) for page in pages}
@@ -145,7 +147,10 @@ def test_an_upload_that_was_cut_off_goes_on(farm_folder: Path, facts: Any) -> No
     path = f"/v1/uploads/{facts['upload']['id']}"
     headers = {"Tus-Resumable": "1.0.0", "Authorization": f"Bearer {facts['keys']['admin']}"}
     try:
-        with api_server(farm) as server, httpx.Client(base_url=server.url, headers=headers) as client:
+        with (
+            api_server(farm) as server,
+            httpx.Client(base_url=server.url, headers=headers, timeout=60) as client,
+        ):
             offset = client.head(path).headers["upload-offset"]
             assert offset == "8"
             part = {"Content-Type": "application/offset+octet-stream", "Upload-Offset": offset}
@@ -161,11 +166,16 @@ def test_an_upload_that_was_cut_off_goes_on(farm_folder: Path, facts: Any) -> No
 def test_keys_keep_their_scopes(old_farm: Farm, facts: Any) -> None:
     with api_server(old_farm) as server:
         answers = {
-            scope: httpx.get(f"{server.url}/v1/jobs", headers={"Authorization": f"Bearer {text}"}).status_code
+            scope: httpx.get(
+                f"{server.url}/v1/jobs", headers={"Authorization": f"Bearer {text}"}, timeout=60
+            ).status_code
             for scope, text in facts["keys"].items()
         }
         refused = httpx.post(
-            f"{server.url}/v1/jobs", json={}, headers={"Authorization": f"Bearer {facts['keys']['read']}"}
+            f"{server.url}/v1/jobs",
+            json={},
+            headers={"Authorization": f"Bearer {facts['keys']['read']}"},
+            timeout=60,
         )
     assert answers == {"read": 200, "write": 403, "admin": 200}
     assert refused.status_code == 403

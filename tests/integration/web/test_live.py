@@ -116,4 +116,4 @@ def test_streams_end_with_the_server(tmp_path: Path) -> None:
 
 
 def test_strangers_hear_nothing(server: ReplayServer) -> None:
-    assert httpx.get(server.url + "/live").status_code == 401
+    assert httpx.get(server.url + "/live", timeout=60).status_code == 401

@@ -73,7 +73,7 @@ def test_a_second_request_has_as_long(url: str) -> None:
 
 
 def test_a_connection_that_waits_between_two_requests_lasts(url: str) -> None:
-    with httpx.Client(base_url=url, trust_env=False) as client:
+    with httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
         assert client.get("/healthz").status_code == 200
         time.sleep(2 * HEAD_SEC)
         assert client.get("/healthz").status_code == 200
@@ -87,7 +87,7 @@ def test_an_address_has_so_many_connections(url: str) -> None:
             answer = answer_of(further)
         assert answer.startswith(b"HTTP/1.1 429 Too Many Requests\r\n")
         assert b"Retry-After: " in answer
-    with httpx.Client(base_url=url, trust_env=False) as client:
+    with httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
         deadline = time.monotonic() + 30
         while client.get("/healthz").status_code != 200 and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -293,7 +293,7 @@ def test_the_build_of_code_for_all_sizes_ends_with_the_time_of_the_job(
     model = import_model(written(mlp(batch="batch", features=(8, 4)), tmp_path), shapes={"x": (2, 8)})
     artifact = tunefarm_tuning.compile(model, output=tmp_path / "net", baseline=False, goal_sec=1.0)
     assert "a larger budget leaves time for it" in artifact.report["other_shapes"]["reason"]
-    assert artifact.report["phases_sec"]["other-shapes"] < 5.0
+    assert artifact.report["phases_sec"]["other-shapes"] < 60.0
 
 
 def test_why_there_is_no_code_for_all_sizes(tmp_path: Path) -> None:
