@@ -93,7 +93,7 @@ def test_it_says_why_the_network_could_not_be_compiled(settings: Any) -> None:
     ("tuned_sec", "rows", "words"),
     [
         (30.0, [], "it ended after 30 s, and timing begins after 1 min 00 s"),
-        (90.0, [], "it ended before the network was compiled"),
+        (90.0, [], "the search ended before the network was compiled"),
         (90.0, [network_timing()], "it ended before a timing was due, which may take 3% of it"),
     ],
 )
