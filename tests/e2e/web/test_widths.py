@@ -164,7 +164,7 @@ def test_jobs_are_chosen_and_compared(seat: Any, server: ReplayServer, tmp_path:
     nothing_is_cut_off(page)
     chart = page.locator("svg.curves")
     assert chart.evaluate("chart => getComputedStyle(chart).overflow") == "visible"
-    for mark in chart.locator(".mark").all():
+    for mark in chart.locator(".mark:visible").all():
         box = mark.bounding_box()
         assert box is not None
         assert box["x"] >= 0, "the longest times are not cut off"
@@ -200,6 +200,14 @@ def test_a_sweep_is_watched_to_its_end(seat: Any, server: ReplayServer, tmp_path
     assert reasons["x"] >= card["x"] + 30, "the marks of the list are within the card"
     nothing_is_cut_off(page)
     seat.nothing_serious(page)
+    page.get_by_role("link", name="Report", exact=True).click()
+    row = page.locator("#results tbody tr").first
+    expect(row).to_contain_text("succeeded")
+    over = page.locator(".scroll").evaluate("table => table.scrollWidth - table.clientWidth")
+    width = page.viewport_size["width"] if page.viewport_size else 0
+    assert width < 720 or over <= 0
+    assert row.evaluate("row => row.getBoundingClientRect().height") < 160
+    page.go_back()
     page.get_by_role("link", name="Sweeps").first.click()
     expect(page.get_by_role("region", name="Sweeps")).to_contain_text("4 succeeded")
     nothing_is_cut_off(page)
