@@ -269,7 +269,8 @@ def _not_timed(report: JobReport, count: int) -> list[str]:
     )
     whys = {
         "there is no record, so no tuned form to time beside the untuned one": without,
-        "the checks had no time left, or it cannot run alone": count - without,
+        f"the checks had no time left, or {'it' if count - without == 1 else 'they'} cannot run alone": count
+        - without,
     }
     return [
         f"{plural(number, 'kernel')} alone: {why}. {'Its time is' if number == 1 else 'Their times are'} in the remainder."
