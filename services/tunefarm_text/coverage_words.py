@@ -7,7 +7,7 @@ from collections.abc import Mapping
 NOT_TRIED = "not-tried"
 
 REASONS: Mapping[str, str] = {
-    NOT_TRIED: "not tried: the search ended before",
+    NOT_TRIED: "not tried by a search yet",
     "no-record": "no config worked",
     "other-target": "the records are for another target",
     "other-device-model": "the records are for another device model",

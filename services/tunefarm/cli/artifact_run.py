@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tunefarm_tuning.artifact.loader import TunedModel
+    from tunefarm_tuning.measure.machine_watch import Watched
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -68,6 +69,7 @@ def run_artifact(
     """Run an artifact. Needs apache-tvm and numpy, and no server."""
     from tunefarm.artifact import load
     from tunefarm_tuning.artifact.loader import ArtifactInputError
+    from tunefarm_tuning.measure.machine_watch import Watched, machine_state
     from tunefarm_tuning.reference.random_inputs import random_inputs
     from tunefarm_tuning.workload.task import TensorSpec
 
@@ -83,8 +85,10 @@ def run_artifact(
     except ArtifactInputError as error:
         raise InvalidInputError(clean(str(error), 1000), code="bad-input") from error
     files = {} if output_dir is None else write_outputs(outputs, output_dir)
+    before = machine_state()
     samples_sec = model.time(repeat=repeat, inputs=arrays) if time else []
-    _print(out, model, outputs, files, samples_sec, random=not inputs)
+    watched = Watched.between(before, machine_state()) if samples_sec else None
+    _print(out, model, outputs, files, samples_sec, watched, random=not inputs)
 
 
 def read_inputs(specs: list[dict[str, Any]], texts: list[str]) -> dict[str, NDArray[Any]]:
@@ -154,6 +158,7 @@ def _print(
     outputs: dict[str, NDArray[Any]],
     files: dict[str, Path],
     samples_sec: list[float],
+    watched: Watched | None,
     *,
     random: bool,
 ) -> None:
@@ -168,7 +173,12 @@ def _print(
         for name, array in outputs.items()
     ]
     timing = (
-        {"median_sec": median(samples_sec), "samples_sec": samples_sec, "threads": model.threads}
+        {
+            "median_sec": median(samples_sec),
+            "samples_sec": samples_sec,
+            "threads": model.threads,
+            "others_cores": None if watched is None else watched.others_sec / watched.wall_sec,
+        }
         if samples_sec
         else None
     )
@@ -194,8 +204,18 @@ def _print(
     if timing is not None:
         out.text(
             f"{quantities.latency(median(samples_sec))} per inference (median of {len(samples_sec)} samples, "
-            f"{quantities.latency(min(samples_sec))} to {quantities.latency(max(samples_sec))}, {model.threads} threads)"
+            f"{quantities.latency(min(samples_sec))} to {quantities.latency(max(samples_sec))}, {quantities.plural(model.threads, 'thread')})"
         )
+    if disturbed := other_work(watched, model.threads):
+        out.note(disturbed)
+
+
+def other_work(watched: Watched | None, threads: int) -> str:
+    """Return that other work disturbed a timing, if it did as far as is known; else an empty text."""
+    if watched is None or watched.is_quiet(threads):
+        return ""
+    cores = quantities.figures(watched.others_sec / watched.wall_sec)
+    return f"other work took {cores} cores meanwhile, so the network is faster than this: time it again on a quiet machine"
 
 
 def _summary(array: NDArray[Any]) -> dict[str, float | None]:

@@ -39,7 +39,7 @@ class Format(StrEnum):
 
 
 _SERVERS_REASONS: Mapping[str, str] = {
-    "on-record": "the farm has it already",
+    "on-record": "the farm has them already",
     "unknown-workload": "no model of the farm has its kernel with this version of TVM; --keep-unknown takes it all the same",
     "space-changed": "its config space is not the one that its kernel has here: another release measured it",
 }

@@ -62,6 +62,10 @@ def model_files(
             bad-samples), or int8 has no samples (samples-needed).
     """
     for path in paths:
+        if path.is_dir():
+            raise InvalidInputError(
+                f"{path}: this is a folder; give its files, like {path}/*.onnx", code="no-file"
+            )
         if not path.is_file():
             raise InvalidInputError(f"{path}: there is no such file", code="no-file")
     _check_owners("--shape", "bad-shape", paths, shapes or ())

@@ -59,7 +59,10 @@ def verify_artifact(
         )
         return
     out.text(f"{artifact} is verified: the key {statement.key_id[:16]} signed it")
-    out.table(("attested", ""), [("sha256", sha256), *_rows(statement.predicate)])
+    rows = [("sha256", sha256), *_rows(statement.predicate)]
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        out.text(f"{name:<{width}}  {value}")
 
 
 def _rows(predicate: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -58,9 +58,10 @@ def list_job_tasks(job_id: str, services: ServicesDep) -> Page[JobTask]:
         tasks = repos.jobs.tasks(job_id)
         outcomes = repos.trials.outcomes(job_id)
         model_tasks = repos.models.tasks(job.model_id)
-        rooflines = job_rooflines(repos, job, tasks, model_tasks)
         artifact = repos.artifacts.for_job(job_id)
-    shares = time_shares(tasks, kernel_numbers(tasks, Evidence({}, artifact.report if artifact else {})))
+        report = artifact.report if artifact else {}
+        rooflines = job_rooflines(repos, job, tasks, model_tasks, report)
+    shares = time_shares(tasks, kernel_numbers(tasks, Evidence({}, report)))
     flops = {(task.workload_key, task.toolchain): task.flops for task in model_tasks}
     counts = counting([grouped(task, task.best_cost_sec) for task in tasks])
     items = [

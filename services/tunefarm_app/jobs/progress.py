@@ -62,9 +62,10 @@ def time_left(job: Job, rates: Sequence[float] | None = None) -> TimeLeft | None
         return None if (job_sec := job.budget.get("job_sec")) is None else _exactly(job_sec)
     compile_sec = job.options.get(EXPECTED)
     if job.state is JobState.COMPILING or job.stop_reason is not None:
-        return (
-            None if job.state.is_finished or compile_sec is None else _exactly(_of_compile(job, compile_sec))
-        )
+        if job.state.is_finished or compile_sec is None:
+            return None
+        left_sec = _of_compile(job, compile_sec)
+        return None if left_sec is None else _exactly(left_sec)
     if job.state is not JobState.TUNING:
         return None
     limits: list[TimeLeft] = []
@@ -97,10 +98,11 @@ def _exactly(sec: float) -> TimeLeft:
     return TimeLeft(expected_sec=sec, soonest_sec=sec, latest_sec=sec)
 
 
-def _of_compile(job: Job, compile_sec: float) -> float:
-    """Return what is left of a compile, or all of one that has not begun."""
+def _of_compile(job: Job, compile_sec: float) -> float | None:
+    """Return what is left of a compile, or all of one that has not begun; None where it takes longer than was expected."""
     began_at = job.progress.get("began_at")
-    return compile_sec if began_at is None else max(compile_sec - (job.updated_at - began_at), 0.0)
+    left_sec = compile_sec if began_at is None else compile_sec - (job.updated_at - began_at)
+    return left_sec if left_sec > 0 else None
 
 
 def eta_sec(job: Job) -> float | None:

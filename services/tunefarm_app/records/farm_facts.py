@@ -46,6 +46,15 @@ def farm_facts(
     }
 
 
+def peak_in(facts: Mapping[str, Any]) -> Peak | None:
+    """Return the device's peak that the farm knew at the compile; None if it knew none.
+
+    Raises:
+        ValueError: If it cannot be read.
+    """
+    return Peak.from_json(facts[PEAK]) if facts.get(PEAK) else None
+
+
 def device_facts(device: Device) -> dict[str, Any]:
     """Return a device as it described itself, without addresses and machine ids."""
     info = device.info

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tunefarm_app.devices.peak import known_peak
+from tunefarm_app.records.farm_facts import FARM, peak_in
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Device, DevicePeak, Job, JobTask, Json, ModelTask
@@ -106,13 +108,27 @@ def job_kernels(
 
 
 def job_rooflines(
-    repos: Repositories, job: Job, tasks: Sequence[JobTask], model_tasks: Iterable[ModelTask]
+    repos: Repositories,
+    job: Job,
+    tasks: Sequence[JobTask],
+    model_tasks: Iterable[ModelTask],
+    report: Mapping[str, Any] | None = None,
 ) -> dict[int, Roofline]:
-    """Return the roofline of each kernel's best time, by position; kernels without a time or operations are left out."""
+    """Return the roofline of each kernel's best time, by position; kernels without a time or operations are left out.
+
+    Once the job has an artifact, its `report` says which peak holds: later measurements of the device do not change it.
+    """
     kernels = job_kernels(repos, job, tasks, model_tasks)
-    peak = trusted_peak(job_peak(repos, job), kernels.values())
+    peak = trusted_peak(_reported_peak(report) or job_peak(repos, job), kernels.values())
     rooflines = {position: kernel_roofline(kernel, peak) for position, kernel in kernels.items()}
     return {position: stands for position, stands in rooflines.items() if stands is not None}
+
+
+def _reported_peak(report: Mapping[str, Any] | None) -> Peak | None:
+    try:
+        return peak_in((report or {}).get(FARM) or {})
+    except (KeyError, TypeError, ValueError, AttributeError):  # written by another release
+        return None
 
 
 def task_computations(

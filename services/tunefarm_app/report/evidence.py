@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, TypeVar
 
-from tunefarm_app.records.farm_facts import FARM, PEAK, TIMED_ON
+from tunefarm_app.records.farm_facts import FARM, TIMED_ON, peak_in
 from tunefarm_app.report.document import ReportCoverage, ReportedDevice
 from tunefarm_app.report.hybrid import ReportHybrid
 from tunefarm_app.report.parts import (
@@ -171,7 +171,7 @@ class Evidence:
 
     def peak(self) -> Peak | None:
         """Return the device's peak that the farm knew at the compile."""
-        return self.read(FARM, lambda data: Peak.from_json(data[PEAK]) if data.get(PEAK) else None, None)
+        return self.read(FARM, peak_in, None)
 
     def texts(self, name: str) -> dict[str, str]:
         return self.read(name, lambda data: {str(key): str(value) for key, value in data.items()}, {})

@@ -98,7 +98,11 @@ def _ended_before(job: Job, rows: Sequence[NetworkTiming], settings: Settings) -
     """Return why a search that ended had timed no network, though it might have."""
     after_sec = settings.network_timing_after_sec
     if job.tuned_sec < after_sec:
-        return f"it ended after {duration(job.tuned_sec)}, and timing begins after {duration(after_sec)}"
+        return (
+            f"the search ended after {duration(job.tuned_sec)}, and timing begins after {duration(after_sec)}"
+        )
     if not rows:
-        return "it ended before the network was compiled"
-    return f"it ended before a timing was due, which may take {settings.network_timing_share:.0%} of it"
+        return "the search ended before the network was compiled"
+    return (
+        f"the search ended before a timing was due, which may take {settings.network_timing_share:.0%} of it"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunefarm_app.report.document import JobReport
+from tunefarm_app.report.document import JobReport, ReportBreakdown
 from tunefarm_app.report.hybrid import hybrid_sentence
 from tunefarm_app.report.parts import (
     ReportBaseline,
@@ -15,11 +15,14 @@ from tunefarm_app.report.precision_parts import ReportPrecision, ReportStored
 from tunefarm_db.states.job import JobState
 from tunefarm_text import quantities
 from tunefarm_text.algorithms import WINOGRAD
+from tunefarm_text.coverage_words import NOT_TRIED
 from tunefarm_text.quantities import error, plural, seconds, signed_percent, size
+from tunefarm_tuning.records.coverage import MissReason
 from tunefarm_tuning.workload.precision import Precision
 
 _ROUGH = 0.5
 """A latency with at least this spread is called rough."""
+_WITHOUT_RECORD = (NOT_TRIED, MissReason.NO_RECORD.value)
 _LARGER = 1.3
 """The size of an artifact is explained from so many times that of the model's file."""
 
@@ -157,7 +160,7 @@ def _against(ratio: ReportRatio, than: str) -> str:
 
 def caveats(report: JobReport) -> list[str]:
     """Return why the latencies and the times of kernels may be off."""
-    return [*rough_latencies(report.latency), *_exceeding_kernels(report)]
+    return [*rough_latencies(report.latency), *exceeding_kernels(report.breakdown, report.latency)]
 
 
 def rough_latencies(latency: ReportLatency | None) -> list[str]:
@@ -172,7 +175,7 @@ def rough_latencies(latency: ReportLatency | None) -> list[str]:
             return []
         why = (
             f"other work took {quantities.figures(disturbance.others_cores)} cores on average, and "
-            f"{plural(disturbance.dropped, 'timing')} of {disturbance.blocks} do not count"
+            f"{plural(disturbance.dropped, 'timing')} of {disturbance.blocks} {'does' if disturbance.dropped == 1 else 'do'} not count"
             f"{', of the others only the fastest inferences' if disturbance.of_fastest else ''}"
             if disturbance.others_cores is not None
             else "the samples vary"
@@ -192,14 +195,14 @@ def rough_latencies(latency: ReportLatency | None) -> list[str]:
     return [f"These latencies are rough: samples vary by {' and '.join(rough)} of their median. {again}."]
 
 
-def _exceeding_kernels(report: JobReport) -> list[str]:
-    parts = report.breakdown
-    if parts is None or report.latency is None or not (parts.exceeds_before or parts.exceeds_after):
+def exceeding_kernels(parts: ReportBreakdown | None, latency: ReportLatency | None) -> list[str]:
+    """Return that the kernels took longer alone than the network, if they did."""
+    if parts is None or latency is None or not (parts.exceeds_before or parts.exceeds_after):
         return []
     which, alone_sec, whole_sec = (
-        ("The artifact's", parts.kernels_after_sec, report.latency.tuned.median_sec)
+        ("The artifact's", parts.kernels_after_sec, latency.tuned.median_sec)
         if parts.exceeds_after
-        else ("The untuned", parts.kernels_before_sec, report.latency.untuned.median_sec)
+        else ("The untuned", parts.kernels_before_sec, latency.untuned.median_sec)
     )
     sentence = (
         f"{which} kernels took {seconds(alone_sec)} alone, longer than the network ({seconds(whole_sec)}): other work disturbed "
@@ -238,10 +241,7 @@ def not_measured(report: JobReport) -> list[str]:
             if _is_single(timing)
         ]
     if report.breakdown is not None and report.breakdown.not_timed:
-        sentences.append(
-            f"{plural(report.breakdown.not_timed, 'kernel')} alone: the checks had no time left for it, or "
-            "it cannot run alone. Its time is in the remainder."
-        )
+        sentences += _not_timed(report, report.breakdown.not_timed)
     once = [kernel.name for kernel in report.kernels if _is_single(kernel.untuned)]
     if once:
         sentences.append(
@@ -257,9 +257,37 @@ def not_measured(report: JobReport) -> list[str]:
             "Loading, the first inference, memory, energy, and concurrent inferences.",
             "Transfer of inputs to the device and of outputs back.",
             "Other frameworks and compilers.",
-            "Other programs on the device: the farm measures alone, but cannot see them.",
+            _other_programs(report.latency),
         ]
     return sentences
+
+
+def _not_timed(report: JobReport, count: int) -> list[str]:
+    without = sum(
+        kernel.reason in _WITHOUT_RECORD and (kernel.before_sec is None or kernel.after_sec is None)
+        for kernel in report.kernels
+    )
+    whys = {
+        "there is no record, so no tuned form to time beside the untuned one": without,
+        f"the checks had no time left, or {'it' if count - without == 1 else 'they'} cannot run alone": count
+        - without,
+    }
+    return [
+        f"{plural(number, 'kernel')} alone: {why}. {'Its time is' if number == 1 else 'Their times are'} in the remainder."
+        for why, number in whys.items()
+        if number > 0
+    ]
+
+
+def _other_programs(latency: ReportLatency | None) -> str:
+    """Return when the farm did not see what else the device ran."""
+    disturbance = None if latency is None else latency.tuned.disturbance
+    when = (
+        "while single kernels were timed: only the timing of the whole network watches them"
+        if disturbance is not None and disturbance.others_cores is not None
+        else "while it was timed: it does not tell what else it runs"
+    )
+    return f"Other programs on the device {when}."
 
 
 def _is_single(timing: ReportTiming | None) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,7 @@ def test_jobs_are_chosen_and_compared(seat: Any, server: ReplayServer, tmp_path:
     names = ("untuned", "onnxruntime", "openvino", "openvino_default")
     speedups = json.dumps({name: {"value": 1.1, "low": 0.39, "high": 12.3} for name in names})
     with sqlite3.connect(database_of(server)) as connection:
-        connection.execute("UPDATE jobs SET speedups = ?", (speedups,))
+        connection.execute("UPDATE jobs SET speedups = ?, tuned_sec = 92.4", (speedups,))
     connection.close()
     page.goto(f"{server.url}/jobs")
     page.get_by_role("link", name="Compare").click()
@@ -163,10 +164,14 @@ def test_jobs_are_chosen_and_compared(seat: Any, server: ReplayServer, tmp_path:
     nothing_is_cut_off(page)
     chart = page.locator("svg.curves")
     assert chart.evaluate("chart => getComputedStyle(chart).overflow") == "visible"
-    for mark in chart.locator(".mark").all():
+    for mark in chart.locator(".mark:visible").all():
         box = mark.bounding_box()
         assert box is not None
         assert box["x"] >= 0, "the longest times are not cut off"
+    boxes = [mark.bounding_box() for mark in chart.locator(".across:visible").all()]
+    ends = [(box["x"], box["x"] + box["width"]) for box in boxes if box is not None]
+    assert len(ends) >= 3
+    assert all(end < begin for (_, end), (begin, _) in pairwise(ends)), "no two times overlap"
     seat.nothing_serious(page)
 
 
@@ -186,8 +191,22 @@ def test_a_sweep_is_watched_to_its_end(seat: Any, server: ReplayServer, tmp_path
         client.sweeps.wait(sweep.id, poll_sec=0.05)
     expect(page.locator("#sweep h1")).to_contain_text("ended")
     expect(page.get_by_role("region", name="The jobs of the sweep").get_by_role("link")).to_have_count(4)
+    head, card = (page.locator(f"#sweep > {part}").bounding_box() for part in (".head", ".card"))
+    assert head is not None
+    assert card is not None
+    assert card["y"] - head["y"] - head["height"] >= 8, "the table does not touch the words above it"
+    reasons = page.locator("#sweep .reasons li").first.bounding_box()
+    assert reasons is not None
+    assert reasons["x"] >= card["x"] + 30, "the marks of the list are within the card"
     nothing_is_cut_off(page)
     seat.nothing_serious(page)
+    page.get_by_role("link", name="Report", exact=True).click()
+    row = page.locator("#results tbody tr").first
+    expect(row).to_contain_text("succeeded")
+    over = page.locator(".scroll").evaluate("table => table.scrollWidth - table.clientWidth")
+    width = page.viewport_size["width"] if page.viewport_size else 0
+    assert width < 720 or (over <= 0 and row.evaluate("row => row.getBoundingClientRect().height") < 160)
+    page.go_back()
     page.get_by_role("link", name="Sweeps").first.click()
     expect(page.get_by_role("region", name="Sweeps")).to_contain_text("4 succeeded")
     nothing_is_cut_off(page)

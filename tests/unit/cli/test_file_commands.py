@@ -12,11 +12,12 @@ import pytest
 from tuning_records import RECORD
 from typer.testing import CliRunner
 
-from tunefarm.cli.artifact_run import read_inputs, write_outputs
+from tunefarm.cli.artifact_run import other_work, read_inputs, write_outputs
 from tunefarm.cli.base.connect import Server, read_key
 from tunefarm.cli.main import make_app
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.outcome import Outcome
+from tunefarm_tuning.measure.machine_watch import Watched
 from tunefarm_tuning.records.record import TuningRecord, load_records
 
 SPECS: list[dict[str, Any]] = [
@@ -97,6 +98,14 @@ def test_outputs_stay_in_their_folder(tmp_path: Path) -> None:
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted(f.name for f in files.values())
     assert len(set(files.values())) == 4
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_timing_beside_other_work_says_so() -> None:
+    quiet = Watched(wall_sec=2.0, cores=2, others_sec=0.02, steal_sec=0.0, switches=3, stalled_sec=None)
+    busy = replace(quiet, others_sec=3.24)
+    assert other_work(quiet, 2) == other_work(None, 2) == ""
+    assert "other work took 1.62 cores meanwhile" in other_work(busy, 2)
+    assert other_work(replace(busy, cores=8), 2) == "", "there were cores for both"
 
 
 def test_run_says_what_is_wrong(tmp_path: Path) -> None:

@@ -356,8 +356,9 @@ def _stage(
         raise _out_of_memory(doing, limits) from error
     except ChildTimedOut as error:
         raise InvalidModelError(
-            f"{doing} took longer than {times * limits.timeout_sec:g} s (or {times * limits.cpu_sec} s of CPU time); simplify the "
-            "model, or raise the limit",
+            f"{doing} took longer than {times * limits.timeout_sec:g} s (or {times * limits.cpu_sec} s of CPU time): try again when "
+            "the machine is less busy, simplify the model, or raise the limit (`ImportLimits.timeout_sec`; of a farm, its setting "
+            "TUNEFARM_IMPORT_TIMEOUT_SEC)",
             code="import-timeout",
             stage=doing,
             limit_sec=times * limits.timeout_sec,
@@ -377,7 +378,8 @@ def _stage(
 def _out_of_memory(doing: str, limits: ImportLimits) -> InvalidModelError:
     return InvalidModelError(
         f"{doing} took more than {limits.memory_bytes >> 20} MiB of memory; a small file can ask for huge "
-        "tensors (ConstantOfShape, Expand, Tile): fold or shrink them, bind smaller sizes, or raise the limit",
+        "tensors (ConstantOfShape, Expand, Tile): fold or shrink them, bind smaller sizes, or raise the limit (`ImportLimits.memory_bytes`; of "
+        "a farm, its setting TUNEFARM_IMPORT_MEMORY_BYTES)",
         code="import-memory",
         stage=doing,
         limit_bytes=limits.memory_bytes,

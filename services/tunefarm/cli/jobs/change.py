@@ -148,6 +148,10 @@ def run_again(
     else:
         for line in [job.id for job in under_way] or ["no job was started"]:
             out.text(line)
+    if tag and not ids:
+        out.warning(
+            f"no job with {_tags_words(tag)} has ended: `tunefarm jobs list --tag {tag[0]}` shows those that there are"
+        )
     if unchanged:
         out.note(
             f"{quantities.plural(len(unchanged), 'artifact')} made by the farm's present versions: {', '.join(job.id for job in unchanged)}"
@@ -178,6 +182,10 @@ def _run_all_again(
         else:
             answers[job.id] = job
     return answers, refused
+
+
+def _tags_words(tags: Sequence[str]) -> str:
+    return f"the {'tag' if len(tags) == 1 else 'tags'} {' and '.join(tags)}"
 
 
 def _latest_with(client: Client, tags: Sequence[str]) -> list[str]:

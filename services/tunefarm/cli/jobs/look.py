@@ -197,7 +197,7 @@ def compare_jobs(
         )
     if len(shared) < len(kernels):
         out.text(
-            f"{quantities.plural(len(kernels) - len(shared), 'kernel')} of one job alone: not compared (--json lists all)."
+            f"{quantities.plural(len(kernels) - len(shared), 'kernel')} that only one of the jobs has: not compared (--json lists all)."
         )
 
 
@@ -321,7 +321,10 @@ def show_state(out: Output, job: Job) -> None:
             for _ in job.raw.get("options", {}).get("baselines", ())[:1]
         ),
         ("budget", quantities.budget(job.budget)),
-        ("searched", f"{quantities.duration(job.tuned_sec)}, {job.trials} trials, {job.failures} failed"),
+        (
+            "searched",
+            f"{quantities.duration(job.tuned_sec)}, {quantities.plural(job.trials, 'trial')}, {job.failures} failed",
+        ),
         ("time left", quantities.duration(job.eta_sec)),
         ("kernels", job.kernels_text),
         ("latency", job.latency_text),

@@ -22,7 +22,13 @@ from tunefarm_api.web.jobs.job_view import (
 )
 from tunefarm_api.web.jobs.log_lines import log_line, words
 from tunefarm_api.web.jobs.phases import phases_of
-from tunefarm_api.web.jobs.report_view import disturbance_note, latency_lines, other_shapes_line, shape_lines
+from tunefarm_api.web.jobs.report_view import (
+    disturbance_note,
+    kernels_note,
+    latency_lines,
+    other_shapes_line,
+    shape_lines,
+)
 from tunefarm_api.web.jobs.task_view import task_lines
 from tunefarm_api.web.jobs.time_bar import bar_parts
 from tunefarm_api.web.rendering import page
@@ -88,14 +94,15 @@ def job_page(
         milestones = repos.overview.milestones(job_id)
         imported = repos.overview.import_times(job.model_id)
         events = repos.overview.newest_events(job_id, before=before, rounds=rounds, limit=LOG_LINES)
-        rooflines = job_rooflines(repos, job, tasks, model_tasks)
+        report = None if artifact is None else artifact.report
+        rooflines = job_rooflines(repos, job, tasks, model_tasks, report)
         curve = _curves.of(repos, job_id)
         trace = short_trace(repos, job)
         measuring = measuring_of(repos, job_id) if artifact is not None else None
         timings = repos.network_timings.of(job_id)
         first_draft = repos.steps.find(StepKind.DRAFT, job_id)
         now = repos.now()
-    report, networks = None if artifact is None else artifact.report, networks_of(timings)
+    networks = networks_of(timings)
     lines = task_lines(tasks, model_tasks, report, rooflines)
     shown = len(lines) if kernels == "all" else min(len(lines), TASKS_SHOWN)
     answer = page(
@@ -130,6 +137,7 @@ def job_page(
         terms=job_terms,
         measured_beside=() if artifact is None else measured_beside(job, artifact),
         untried=_unreached(job, tasks, report),
+        kernels_note=kernels_note(tasks, report),
         latencies=latency_lines(report),
         shapes=shape_lines(report),
         other_shapes=other_shapes_line(report),

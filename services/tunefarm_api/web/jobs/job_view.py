@@ -50,8 +50,14 @@ class Speedup:
     @classmethod
     def of(cls, ratio: float, than: str) -> Speedup:
         """Return a speed-up without an interval, as single kernels have."""
-        verdict = "faster" if ratio > 1 else "slower" if ratio < 1 else "same"
-        return cls(ratio=ratio, than=than, text=quantities.ratio(ratio), verdict=verdict)
+        text = quantities.ratio(ratio)
+        is_same = text == quantities.ratio(1.0)  # what reads 1.00 gained nothing
+        return cls(
+            ratio=ratio,
+            than=than,
+            text=text,
+            verdict="same" if is_same else "faster" if ratio > 1 else "slower",
+        )
 
 
 def progress_words(job: Job) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tunefarm_app.report.evidence import Evidence, baseline_facts
-from tunefarm_app.report.numbers import ratios_of
+from tunefarm_app.report.numbers import breakdown, kernel_numbers, ratios_of
 from tunefarm_app.report.parts import ReportRatio
-from tunefarm_app.report.sentences import rough_latencies
+from tunefarm_app.report.sentences import exceeding_kernels, rough_latencies
+from tunefarm_db.values import JobTask
 from tunefarm_text import quantities
 from tunefarm_text.algorithms import kind_of_report
 from tunefarm_text.job_terms import RUNTIMES, runtime_title
@@ -101,6 +102,16 @@ def disturbance_note(report: Mapping[str, Any] | None) -> str:
     """Return what other work did to the timing, if it leaves open how fast the artifact is; else an empty text."""
     latency = Evidence(manifest={}, report=report or {}).latency()
     return " ".join(rough_latencies(latency))
+
+
+def kernels_note(tasks: Sequence[JobTask], report: Mapping[str, Any] | None) -> str:
+    """Return that the kernels took longer alone than the network, if they did; else an empty text."""
+    evidence = Evidence(manifest={}, report=report or {})
+    latency = evidence.latency()
+    if latency is None or evidence.shapes():  # kernels of several sets of shapes are no parts of one latency
+        return ""
+    parts = breakdown(latency, kernel_numbers(tasks, evidence).values())
+    return " ".join(exceeding_kernels(parts, latency))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ def task_page(job_id: str, position: _Position, request: Request, services: Serv
         winner = winner_of(repos, job, task, artifact)
         model_tasks = repos.models.tasks(job.model_id)
         report = None if artifact is None else artifact.report
-        lines = task_lines(tasks, model_tasks, report, job_rooflines(repos, job, tasks, model_tasks))
+        lines = task_lines(tasks, model_tasks, report, job_rooflines(repos, job, tasks, model_tasks, report))
         ends = repos.searches.ends(job_id, position)
         failed = repos.searches.failures(job_id, position)
         fastest = repos.searches.fastest(job_id, position)

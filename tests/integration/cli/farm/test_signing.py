@@ -53,6 +53,8 @@ def test_from_the_download_to_the_check(run: Any, farm: ReplayServer, job_id: st
     table = run("verify", artifact, TUNEFARM_VERIFY_KEY=str(keys), **no_server).stdout
     for words in (job_id, "made from net", "checked on", "tunefarm 0", "without a compiler"):
         assert words in table
+    narrow = run("verify", artifact, TUNEFARM_VERIFY_KEY=str(keys), COLUMNS="72", **no_server).stdout
+    assert "made from net" in narrow, "each value says what it is, in a narrow terminal, too"
     moved = artifact.with_name("moved.jsonl")
     Path(done["envelope"]).rename(moved)
     assert "there is no" in run("verify", artifact, "-k", keys, code=2).stderr

@@ -57,6 +57,8 @@ def test_jobs_run_again_by_a_schedule(run: Any, farm: Any, client: Client, tmp_p
     assert [job["model_id"] for job in told["jobs"]] == [later[1]["model_id"]]
     assert [(job["job"], job["code"]) for job in told["refused"]] == [(later[0]["id"], "model-deleted")]
     assert "name jobs, or a tag" in run("jobs", "again", code=2).stderr
+    unknown = run("jobs", "again", "--tag", "nigthly")
+    assert "no job with the tag nigthly has ended" in unknown.stderr
     assert "name jobs, or a tag" in run("jobs", "again", first, "--tag", "nightly", code=2).stderr
     assert "there is no job nothing" in run("jobs", "again", "nothing", code=3).stderr
     assert run("jobs", "again", "--tag", "unused").stdout.strip() == "no job was started"

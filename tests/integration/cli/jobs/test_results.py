@@ -33,7 +33,7 @@ def test_the_source_and_the_records_of_a_job(run: Any, farm: Any, client: Client
     assert "matmul_0" in compared
     (row,) = [line for line in compared.splitlines() if job.id in line]
     assert "as-model" in row.split()
-    assert "1 kernel of one job alone: not compared" in compared
+    assert "1 kernel that only one of the jobs has: not compared" in compared
     as_json = json.loads(run("jobs", "compare", job.id, other.id, "--json").stdout)
     assert as_json == client.jobs.compare([job.id, other.id])
     assert "2 to 6" in run("jobs", "compare", job.id, code=2).stderr

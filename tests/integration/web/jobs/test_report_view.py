@@ -76,7 +76,40 @@ def test_what_was_not_tried_and_what_runs_as_another_algorithm(browser: Browser,
     assert "no faster" in rows["matmul_0"]
     assert "✓ tuned" not in rows["matmul_0"]
     assert "✓ by Winograd" in rows["matmul_1"]
-    assert "not tried: the search ended before" in rows["matmul_2"]
+    assert "not tried by a search yet" in rows["matmul_2"]
     assert "The search ended before 1 kernel of 3" in page.text
     curve = browser.get(f"/jobs/{done.id}/curve.json").json()
     assert curve["blank"] == "2 of 3 kernels measured. The curve is the sum of all kernels, so there is none."
+
+
+def test_kernels_that_took_longer_than_the_network_are_told(browser: Browser, farm, done) -> None:
+    with farm.services.uow.read() as repos:
+        keys = [task.workload_key for task in repos.jobs.tasks(done.id)]
+    names = ("tuned", "untuned", "onnxruntime")
+    samples = {name: {"median_sec": 1e-3, "samples_sec": [1e-3] * 5, "threads": 2} for name in names}
+    report = {
+        "coverage": {"tasks": 3, "covered": 1, "hits": [{"workload_key": keys[0]}], "misses": []},
+        "kernels": [{"workload_key": keys[0], "untuned_sec": [9e-3] * 3, "tuned_sec": [3.01e-3] * 3}],
+        "latency": {"onnxruntime_missing": None, **samples},
+    }
+    give_report(farm, done, report)
+    with farm.services.uow.read() as repos:
+        times = next(task.weight for task in repos.jobs.tasks(done.id) if task.workload_key == keys[0])
+    page = browser.page(f"/jobs/{done.id}").element("p", id="kernels-note").text
+    assert "longer than the network (1.00 ms)" in page
+    assert "other work disturbed their timing" in page
+    quick = [{**report["kernels"][0], "untuned_sec": [0.9e-3 / times] * 3, "tuned_sec": [0.5e-3 / times] * 3}]
+    give_report(farm, done, {**report, "kernels": quick})
+    assert "other work disturbed their timing" not in browser.page(f"/jobs/{done.id}").text
+
+
+def test_a_kernel_that_gained_less_than_is_written_is_no_faster(browser: Browser, farm, done) -> None:
+    with farm.services.uow.read() as repos:
+        key = repos.jobs.tasks(done.id)[0].workload_key
+    kernel = {"workload_key": key, "untuned_sec": [1.003e-3] * 3, "tuned_sec": [1e-3] * 3}
+    hits = {"coverage": {"tasks": 3, "covered": 1, "hits": [{"workload_key": key}], "misses": []}}
+    give_report(farm, done, {**hits, "kernels": [kernel]})
+    page = browser.page(f"/jobs/{done.id}")
+    row = next(row.text for row in page.all("tr") if row.all("a") and row.element("a").text == "matmul_0")
+    assert "1.00×" in row
+    assert "no faster" in row

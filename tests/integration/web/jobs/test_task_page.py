@@ -41,6 +41,18 @@ def test_a_task_with_its_trials(browser: Browser, farm, done) -> None:
     assert page.all("a", rel="next") == []
 
 
+def test_a_best_time_that_was_measured_again_is_of_this_job(browser: Browser, farm, done) -> None:
+    with farm.services.uow.write() as repos:
+        best_sec = repos.jobs.tasks(done.id)[1].best_cost_sec
+        repos.jobs.update_task(done.id, 1, best_cost_sec=0.9 * best_sec, confirmations=1)
+    text = browser.page(f"/jobs/{done.id}/tasks/1").text
+    assert "were measured again when the search ended" in text
+    assert "is from another job" not in text
+    with farm.services.uow.write() as repos:
+        repos.jobs.update_task(done.id, 1, confirmations=0)
+    assert "is from another job" in browser.page(f"/jobs/{done.id}/tasks/1").text
+
+
 def test_it_says_where_a_library_is_ahead(browser: Browser, farm, done) -> None:
     with farm.services.uow.write() as repos:
         key = repos.jobs.tasks(done.id)[0].workload_key

@@ -57,7 +57,7 @@ def test_the_time_left_counts_the_compile() -> None:
     late = job(
         state=JobState.COMPILING, options=options, progress={"began_at": 1000.0}, updated_at=1099.0
     )  # fmt: skip
-    assert eta_sec(late) == 0
+    assert eta_sec(late) is None, "it takes longer than was expected, and nobody knows how long"
     queued = job(state=JobState.QUEUED, budget={"job_sec": 60.0})
     assert eta_sec(queued) == 60
     done = job(state=JobState.SUCCEEDED, options=options, stop_reason="wall_sec")

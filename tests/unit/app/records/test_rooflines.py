@@ -7,6 +7,7 @@ from app_farm import Farm
 from tunefarm_app.devices.commands import remove_device
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.records.rooflines import job_peak, job_rooflines
+from tunefarm_app.report.assemble import job_report
 from tunefarm_db.values import Job
 from tunefarm_tuning.measure.peak import Peak
 from tunefarm_tuning.measure.roofline import Roofline
@@ -41,6 +42,24 @@ def test_all_cores_of_its_device_count(farm: Farm) -> None:
         assert by_position[task.position].flops_per_sec == 1e6 * (task.position + 1) / task.best_cost_sec
         assert by_position[task.position].peak_flops_per_sec == 20e9
         assert by_position[task.position].share_of_bound is not None
+
+
+def test_the_peak_of_a_report_holds_whatever_is_measured_later(farm: Farm) -> None:
+    device = farm.add_device()
+    farm.note_peak(device, flops_per_sec=10e9)
+    job = tuned(farm)
+    farm.note_peak(device, flops_per_sec=14e9)
+    with farm.services.uow.read() as repos:
+        artifact = repos.artifacts.for_job(job.id)
+        tasks, model_tasks = repos.jobs.tasks(job.id), repos.models.tasks(job.model_id)
+        assert artifact is not None
+        shown = job_rooflines(repos, job, tasks, model_tasks, artifact.report)
+        unreadable = job_rooflines(repos, job, tasks, model_tasks, {"farm": {"peak": {"threads": "?"}}})
+    reported = job_report(farm.services, job.id).peak
+    assert reported is not None
+    assert reported.flops_per_sec["float32"].all_cores == 20e9
+    assert {each.peak_flops_per_sec for each in shown.values()} == {20e9}
+    assert {each.peak_flops_per_sec for each in unreadable.values()} == {28e9}
 
 
 def test_without_a_peak_there_is_a_rate_alone(farm: Farm) -> None:

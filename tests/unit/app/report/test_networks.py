@@ -92,9 +92,9 @@ def test_it_says_why_the_network_could_not_be_compiled(settings: Any) -> None:
 @pytest.mark.parametrize(
     ("tuned_sec", "rows", "words"),
     [
-        (30.0, [], "it ended after 30 s, and timing begins after 1 min 00 s"),
-        (90.0, [], "it ended before the network was compiled"),
-        (90.0, [network_timing()], "it ended before a timing was due, which may take 3% of it"),
+        (30.0, [], "the search ended after 30 s, and timing begins after 1 min 00 s"),
+        (90.0, [], "the search ended before the network was compiled"),
+        (90.0, [network_timing()], "the search ended before a timing was due, which may take 3% of it"),
     ],
 )
 def test_a_search_that_ended_says_what_it_did_not_reach(
@@ -118,4 +118,4 @@ def test_the_compiles_own_points_are_said_to_be_the_ends(settings: Any) -> None:
     assert text.startswith(
         "The first and the last point are the whole network as the job's compile measured it"
     )
-    assert "Between them the network was not timed: it ended after 12 s" in text
+    assert "Between them the network was not timed: the search ended after 12 s" in text

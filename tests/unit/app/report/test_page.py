@@ -16,6 +16,7 @@ from tunefarm_app.report.document import JobReport
 from tunefarm_app.report.hybrid import ReportHybrid, hybrid_sentence
 from tunefarm_app.report.page import content_security_policy, report_page
 from tunefarm_app.report.shape_parts import ReportOtherShapes
+from tunefarm_text.coverage_words import REASONS
 
 TASKS = 3
 
@@ -45,6 +46,8 @@ def test_the_pages_figures_are_the_documents(report: JobReport) -> None:
     for kernel in report.kernels:
         _, calls, before, after, *_, trials = page.row("kernels", kernel.name)
         assert (int(calls), int(trials)) == (kernel.weight, kernel.trials)
+        if kernel.covered is False and kernel.reason is not None:
+            assert f"untuned: {REASONS[kernel.reason]}" in after
         if kernel.before_sec is None:
             assert before == "–"
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tunefarm_app.report.document import JobReport
 from tunefarm_app.report.parts import ReportAlternative, ReportDisturbance
-from tunefarm_app.report.sentences import rough_latencies, summary
+from tunefarm_app.report.sentences import not_measured, rough_latencies, summary
 
 
 def test_an_artifact_is_larger_than_its_model_for_a_reason(report: JobReport) -> None:
@@ -40,5 +40,37 @@ def test_a_rough_speed_up_says_what_other_work_did_and_what_counts(report: JobRe
     why = "How much faster the artifact is, is known only roughly: other work took 1.30 cores on average, and 30 timings of 40 do not count"
     again = "Measure again on a quiet device."
     assert said(disturbance) == [f"{why}. {again}"]
+    (single,) = said(disturbance.model_copy(update={"dropped": 1}))
+    assert "1 timing of 40 does not count" in single
     fastest = disturbance.model_copy(update={"of_fastest": True})
     assert said(fastest) == [f"{why}, of the others only the fastest inferences. {again}"]
+
+
+def test_kernels_without_a_time_say_why(report: JobReport) -> None:
+    assert report.breakdown is not None
+    untimed = {"before_sec": None, "after_sec": None}
+    kernels = [
+        kernel.model_copy(update={**untimed, "reason": reason})
+        for kernel, reason in zip(
+            report.kernels, ("not-tried", "no-record", "slower-than-untuned"), strict=True
+        )
+    ]
+    parts = report.breakdown.model_copy(update={"timed": 0, "not_timed": 3})
+    said = not_measured(report.model_copy(update={"kernels": kernels, "breakdown": parts}))
+    assert any(each.startswith("2 kernels alone: there is no record") for each in said)
+    assert any(each.startswith("1 kernel alone: the checks had no time left") for each in said)
+
+
+def test_a_report_that_tells_of_other_work_does_not_say_that_nobody_sees_it(report: JobReport) -> None:
+    assert report.latency is not None
+
+    def said(others_cores: float | None) -> str:
+        disturbance = ReportDisturbance(blocks=9, dropped=4, others_cores=others_cores)
+        tuned = report.latency.tuned.model_copy(update={"disturbance": disturbance})
+        changed = report.model_copy(update={"latency": report.latency.model_copy(update={"tuned": tuned})})
+        return next(each for each in not_measured(changed) if each.startswith("Other programs"))
+
+    assert said(1.6) == (
+        "Other programs on the device while single kernels were timed: only the timing of the whole network watches them."
+    )
+    assert "does not tell what else it runs" in said(None)
