@@ -31,9 +31,10 @@ def extremes(dtype: Any, *shape: int) -> Array:
     return np.where(random.random(shape) < 0.7, ends, any_number).astype(dtype)
 
 
-def run(model: onnx.ModelProto, feeds: dict[str, Array]) -> Array:
+def run(model: onnx.ModelProto, feeds: dict[str, Array], *, optimised: bool = False) -> Array:
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
@@ -133,6 +134,20 @@ def test_a_recurrent_layer_multiplies_exactly() -> None:
     np.testing.assert_allclose(
         run(with_exact_products(g.model(opset=17)), {"x": x})[0, 0, 0], expected, rtol=1e-5, atol=1e-6
     )
+
+
+@pytest.mark.parametrize("optimised", [False, True])
+@pytest.mark.parametrize("zeros", ["none", "one", "each"])
+def test_products_that_the_optimiser_makes_are_exact(zeros: str, optimised: bool) -> None:
+    a, b = extremes(np.uint8, 8, 64), extremes(np.int8, 64, 32)
+    n = Network(a, b, np.zeros((), np.int8) if zeros == "one" else np.zeros(32, np.int8))
+    scales = n.s if zeros == "one" else n.g.constant(np.ones(32, np.float32))
+    weight = n.g.node("DequantizeLinear", n.b, scales, *([] if zeros == "none" else [n.bz]), axis=1)
+    y = n.g.node("MatMul", n.g.node("DequantizeLinear", n.a, n.s, n.az), weight)
+    model = with_exact_products(n.model(y, np.float32))
+    assert any(tensor.name.endswith(" as uint8") for tensor in model.graph.initializer)
+    exact = (a.astype(np.int64) - A_ZERO) @ b.astype(np.int64)
+    assert (run(model, n.feeds, optimised=optimised) == exact).all()
 
 
 @pytest.mark.parametrize("signed", [True, False])
