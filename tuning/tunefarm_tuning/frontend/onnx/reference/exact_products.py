@@ -46,7 +46,8 @@ _PRODUCTS = {
 """By operator; `ConvInteger` is exact as it is."""
 _DEQUANTISED = _Product(weight=0, zero=2)
 _FUSED = frozenset({"Conv", "Gemm", "MatMul"})
-"""Products of floats that the optimiser makes products of bytes, where both factors come from `DequantizeLinear`."""
+"""Products of floats that the optimiser makes products of bytes, where both factors come from `DequantizeLinear`. It makes signed
+activations unsigned."""
 _MADE_UNSIGNED = {"DynamicQuantizeLinear": (0, 2)}
 """Results that are uint8 always, by operator."""
 
@@ -84,9 +85,8 @@ def _signed_weights(tensors: _Tensors) -> list[tuple[onnx.NodeProto, _Product]]:
     for node in tensors.graph.node:
         factors = [dequantised.get(_input(node, at)) for at in (0, 1)] if node.op_type in _FUSED else []
         match factors:
-            case [onnx.NodeProto() as data, onnx.NodeProto() as weight]:
-                is_known = _input(weight, 2) or _input(weight, 1) in tensors.constants
-                if is_known and any(tensors.is_unsigned(_input(data, at)) for at in (2, 0)):
+            case [onnx.NodeProto(), onnx.NodeProto() as weight]:
+                if _input(weight, 2) or _input(weight, 1) in tensors.constants:
                     weights[weight.output[0]] = weight
     pairs += [(node, _DEQUANTISED) for node in weights.values()]
     return [

@@ -150,6 +150,21 @@ def test_products_that_the_optimiser_makes_are_exact(zeros: str, optimised: bool
     assert (run(model, n.feeds, optimised=optimised) == exact).all()
 
 
+def test_products_of_activations_that_the_optimiser_makes_unsigned_are_exact() -> None:
+    a, b = extremes(np.int8, 8, 64), extremes(np.int8, 64, 32)
+    g = GraphBuilder()
+    scale, zero = g.constant(np.float32(1)), g.constant(np.array(0, np.int8))
+    rounded = g.node("QuantizeLinear", g.input("a", [8, 64]), scale, zero)
+    factors = [g.node("DequantizeLinear", x, scale, zero) for x in (rounded, g.constant(b))]
+    exact = a.astype(np.int64) @ b.astype(np.int64)
+    step = np.float32(np.abs(exact).max() / 100)
+    y = g.node("QuantizeLinear", g.node("MatMul", *factors), g.constant(step), zero)
+    g.output(g.node("DequantizeLinear", y, scale, zero), [8, 32])
+    model = with_exact_products(g.model(opset=17))
+    got = run(model, {"a": a.astype(np.float32)}, optimised=True)
+    assert np.abs(got - np.rint(exact / step)).max() <= 1
+
+
 @pytest.mark.parametrize("signed", [True, False])
 def test_other_products_stay(signed: bool) -> None:
     """Signed activations go with signed weights alone, and unsigned weights are exact."""
