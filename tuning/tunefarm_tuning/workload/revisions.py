@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import metadata
 
-IMPORTER = 15
+IMPORTER = 16
 """Which models can be imported. A model that an earlier revision refused may be uploaded again."""
 
 GRAPH_PASSES = 25
@@ -22,7 +22,7 @@ KERNEL_CODE = 35
 """Which machine code a workload has under a config or a default schedule, and how kernels are checked. What earlier compiles found
 out about kernels (`records.findings`) no longer holds."""
 
-REFERENCES = 2
+REFERENCES = 3
 """How ONNX Runtime is asked for expected outputs, and how far outputs may be from them."""
 
 

@@ -7,6 +7,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tunefarm_tuning.frontend.onnx.standard_form.local_functions import inline_functions
+from tunefarm_tuning.frontend.onnx.standard_form.mended_nodes import mend_nodes
 from tunefarm_tuning.frontend.onnx.standard_form.node_order import put_in_order
 from tunefarm_tuning.frontend.onnx.standard_form.qonnx import expand_quantisers
 
@@ -17,7 +18,7 @@ def in_standard_form(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model without functions of its own, with its nodes in order; the model may be changed.
 
     Maps of classes to scores, which scikit-learn's converters return, become tensors of scores; the quantisers of QONNX, which ONNX
-    Runtime does not know, become nodes of ONNX.
+    Runtime does not know, become nodes of ONNX; nodes that it refuses for their form alone are mended.
 
     Raises:
         InvalidModelError: As `inline_functions`.
@@ -25,6 +26,7 @@ def in_standard_form(model: onnx.ModelProto) -> onnx.ModelProto:
     model = put_in_order(inline_functions(model))
     _return_scores(model.graph)
     expand_quantisers(model)
+    mend_nodes(model)
     return model
 
 
