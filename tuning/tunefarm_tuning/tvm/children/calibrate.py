@@ -31,8 +31,8 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.codegen.device_code import export
 from tunefarm_tuning.tvm.device.gpu import state_of
+from tunefarm_tuning.tvm.device.instruction_probes import InstructionProbe, instruction_probes
 from tunefarm_tuning.tvm.device.session import DeviceSession, open_session
-from tunefarm_tuning.tvm.kernels.instruction_probes import InstructionProbe, instruction_probes
 
 SIZE = {"cpu": 320, "cuda": 1024}
 """Rows and columns: about a millisecond of work, long for a timer and short compared to a scheduler's time slice."""

@@ -15,7 +15,7 @@ from tunefarm_tuning.measure.calibration import calibrate
 from tunefarm_tuning.target.parse import detect_host_target, parse_target
 from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.tvm.base.target import tvm_target
-from tunefarm_tuning.tvm.kernels.instruction_probes import InstructionProbe, instruction_probes
+from tunefarm_tuning.tvm.device.instruction_probes import InstructionProbe, instruction_probes
 
 ARM = "-mtriple=aarch64-linux-gnu -num-cores=1"
 EVERYTHING = f"llvm -mcpu=generic -mattr=+bf16,+dotprod,+fullfp16,+i8mm {ARM}"
