@@ -157,7 +157,7 @@ def run_network(network: Network, kind: str, cache: Path, *, runs: bool) -> dict
             here = {"target": one_core_target().key, "path": str(folder / "here.tunefarm"), "goal_sec": 0.0}
             child.call("compile_untuned", here, timeout_sec=_COMPILE_SEC)
             machine = make_machine(cpu)
-            server = _server(machine, folder)
+            server = rpc_server(machine, folder)
             with local_rpc(key=kind, server_command=server, ready_timeout_sec=_READY_SEC) as rpc:
                 there = {**here, "target": target, "path": str(folder / "there.tunefarm")}
                 device = rpc.device.to_json()
@@ -177,7 +177,7 @@ def run_network(network: Network, kind: str, cache: Path, *, runs: bool) -> dict
     return line
 
 
-def _server(machine: ArmMachine, folder: Path) -> list[str]:
+def rpc_server(machine: ArmMachine, folder: Path) -> list[str]:
     """Return the command of the machine's RPC server."""
     path = f"PYTHONPATH={machine.environment['PYTHONPATH']}"
     module = ("-m", "tunefarm_workers.device.hardened_server", "--key", "{key}", "--tracker", "{tracker}")

@@ -63,8 +63,8 @@ def calibrate(
 ) -> CalibrationRun:
     """Run the calibration kernel on a device that nobody else uses. `cancellation` ends the call within seconds.
 
-    The kernel multiplies two matrices of small whole numbers on one core: its result is exact in any order of summation. Then
-    all cores run it at once, for a third of a second.
+    The kernel multiplies two matrices of small whole numbers on one core: its result is exact in any order of summation. Then a CPU
+    runs an instruction of each feature that kernels are made for, and all cores run the kernel at once, for a third of a second.
 
     Raises:
         DeviceLostError: If the device cannot be reached, its session crashed, or it exceeded its time; with code device-busy

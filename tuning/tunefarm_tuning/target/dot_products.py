@@ -18,6 +18,7 @@ class ByteProducts:
 
     Attributes:
         key: Its part of the names of graph pipelines.
+        feature: LLVM's name of the feature that a CPU with it has.
         intrinsic: LLVM's name for it.
         lanes: Results of a row that it adds to.
         rows: Rows of activations that it takes, whose sums lie one after the other in a register.
@@ -28,6 +29,7 @@ class ByteProducts:
     """
 
     key: str
+    feature: str
     intrinsic: str
     lanes: int
     rows: int = 1
@@ -43,13 +45,24 @@ class ByteProducts:
 
 
 AVX512_VNNI = ByteProducts(
-    key="dot16", intrinsic="llvm.x86.avx512.vpdpbusd.512", lanes=16, activations="uint8", most_sums=28
+    key="dot16",
+    feature="avx512vnni",
+    intrinsic="llvm.x86.avx512.vpdpbusd.512",
+    lanes=16,
+    activations="uint8",
+    most_sums=28,
 )
 AVX_VNNI = ByteProducts(
-    key="dot8", intrinsic="llvm.x86.avx512.vpdpbusd.256", lanes=8, activations="uint8", most_sums=12
+    key="dot8",
+    feature="avxvnni",
+    intrinsic="llvm.x86.avx512.vpdpbusd.256",
+    lanes=8,
+    activations="uint8",
+    most_sums=12,
 )
 AVX512_PAIRS = ByteProducts(
     key="pair16",
+    feature="avx512bw",
     intrinsic="llvm.x86.avx512.pmaddw.d.512",
     lanes=16,
     products=2,
@@ -57,14 +70,26 @@ AVX512_PAIRS = ByteProducts(
     most_sums=26,
 )
 AVX2_PAIRS = ByteProducts(
-    key="pair8", intrinsic="llvm.x86.avx2.pmadd.wd", lanes=8, products=2, activations="int16", most_sums=10
+    key="pair8",
+    feature="avx2",
+    intrinsic="llvm.x86.avx2.pmadd.wd",
+    lanes=8,
+    products=2,
+    activations="int16",
+    most_sums=10,
 )
 """``vpmaddwd`` of activations and weights that were bytes: exact, where ``vpmaddubsw``, which takes bytes, is cut off at 16 bits."""
 SDOT = ByteProducts(
-    key="dot4", intrinsic="llvm.aarch64.neon.sdot.v4i32.v16i8", lanes=4, activations="int8", most_sums=24
+    key="dot4",
+    feature="dotprod",
+    intrinsic="llvm.aarch64.neon.sdot.v4i32.v16i8",
+    lanes=4,
+    activations="int8",
+    most_sums=24,
 )
 SMMLA = ByteProducts(
     key="mmla",
+    feature="i8mm",
     intrinsic="llvm.aarch64.neon.smmla.v4i32.v16i8",
     lanes=2,
     rows=2,
@@ -120,16 +145,16 @@ _AVX2 = {"sse", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2", "avx", "avx2"}
 _AVX512 = {"avx512f", "fma", "f16c", *_AVX2}
 _NEON = {"neon", "fp-armv8"}
 _X86 = (
-    (AVX512_VNNI, frozenset(_AVX512_VNNI.split()), "avx512vnni", {"avx512vnni", *_AVX512}),
-    (AVX_VNNI, frozenset(_AVX_VNNI.split()), "avxvnni", {"avxvnni", *_AVX2}),
-    (AVX512_PAIRS, frozenset(f"{_AVX512_BW} {_AVX512_VNNI}".split()), "avx512bw", {"avx512bw", *_AVX512}),
-    (AVX2_PAIRS, frozenset(f"{_AVX2_ALONE} {_AVX512_BW} {_AVX512_VNNI} {_AVX_VNNI}".split()), "avx2", _AVX2),
+    (AVX512_VNNI, frozenset(_AVX512_VNNI.split()), _AVX512),
+    (AVX_VNNI, frozenset(_AVX_VNNI.split()), _AVX2),
+    (AVX512_PAIRS, frozenset(f"{_AVX512_BW} {_AVX512_VNNI}".split()), _AVX512),
+    (AVX2_PAIRS, frozenset(f"{_AVX2_ALONE} {_AVX512_BW} {_AVX512_VNNI} {_AVX_VNNI}".split()), _AVX2),
 )
 _ARM = (
-    (SMMLA, frozenset(_ARM_I8MM.split()), "i8mm", {"i8mm", *_NEON}),
-    (SDOT, frozenset(_ARM_DOTPROD.split()), "dotprod", {"dotprod", *_NEON}),
+    (SMMLA, frozenset(_ARM_I8MM.split()), _NEON),
+    (SDOT, frozenset(_ARM_DOTPROD.split()), _NEON),
 )
-"""Instructions, the best one first: the CPUs that have it, its feature, and all features without which LLVM removes it."""
+"""Instructions, the best one first: the CPUs that have it, and the features, beside its own, without which LLVM removes it."""
 _BFLOAT16_X86 = (16, _AVX512_BF16, "avx512bf16", {"avx512bf16", "avx512bw", *_AVX512})
 _BFLOAT16_ARM = (4, frozenset(_ARM_I8MM.split()), "bf16", {"bf16", *_NEON})
 """The same of bfloat16, with the lanes; LLVM's Arm CPUs with products of matrices of bytes are those with products of bfloat16."""
@@ -147,8 +172,9 @@ def byte_products(target: Target) -> ByteProducts | None:
     removed = {feature[1:] for feature in attributes if feature.startswith("-")}
     available = [
         instruction
-        for instruction, cpus, feature, needed in (_ARM if is_arm64(target) else _X86)
-        if (target.get("mcpu") in cpus or f"+{feature}" in attributes) and not needed & removed
+        for instruction, cpus, basis in (_ARM if is_arm64(target) else _X86)
+        if (target.get("mcpu") in cpus or f"+{instruction.feature}" in attributes)
+        and not {instruction.feature, *basis} & removed
     ]
     return next((instruction for instruction in available if instruction.by_row in available), None)
 

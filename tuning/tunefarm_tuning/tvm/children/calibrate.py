@@ -1,4 +1,4 @@
-"""Child process of `measure.calibration`: builds the calibration kernel, runs it on a device, checks its result, times it.
+"""Child process of `measure.calibration`: builds its kernel, runs it on a device, checks its result, times it, tries instructions.
 
 Handlers, in this order:
 
@@ -31,6 +31,7 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.codegen.device_code import export
 from tunefarm_tuning.tvm.device.gpu import state_of
+from tunefarm_tuning.tvm.device.instruction_probes import InstructionProbe, instruction_probes
 from tunefarm_tuning.tvm.device.session import DeviceSession, open_session
 
 SIZE = {"cpu": 320, "cuda": 1024}
@@ -58,20 +59,28 @@ class _Loaded:
     module: Any
     arrays: list[Any]
     read_state: Callable[[], GpuState] | None
+    probes: Sequence[InstructionProbe] = ()
+
+
+class _ProbeStoppedError(Exception):
+    """A call of a probe that did not come back; the text goes into the device's reason."""
 
 
 _library: Path | None = None
+_probes: list[InstructionProbe] = []
 _loaded: _Loaded | None = None
 
 
 def build(params: dict[str, Any]) -> int:
     """Build the kernel; return the number of cores on which it can run at once."""
-    global _library
+    global _library, _probes
     target = Target.from_json(params["target"])
     path = Path(params["work_dir"]) / "calibrate.so"
     module = kernel(target)
     if cores(target) > 1:
         module.update(all_cores_kernels(cores(target)))
+    _probes = instruction_probes(target)
+    module.update(tvm.IRModule({probe.name: probe.func for probe in _probes}))
     with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
         library = build_module(module, target=tvm_target(target))
     _library = path
@@ -203,7 +212,7 @@ def _load(session: DeviceSession, library: Path, kind: str) -> _Loaded:
     device = session.device(kind)
     left, right = operands(SIZE[kind])
     arrays = [tvm.runtime.tensor(array, device) for array in (left, right, np.zeros_like(left))]
-    return _Loaded(session, kind, device, session.load(library), arrays, read)
+    return _Loaded(session, kind, device, session.load(library), arrays, read, tuple(_probes))
 
 
 def repeats(first_call_sec: float) -> int:
@@ -222,11 +231,33 @@ def _run(loaded: _Loaded, num_cores: int, first_call_sec: float) -> dict[str, An
     if (impossible := _impossible(times)) is not None:
         return {"time_sec": 0.0, "all_cores_sec": None, "wrong": impossible, "clock_mhz": clock_mhz}
     difference = np.count_nonzero(arrays[2].numpy() != left @ right)
-    wrong = f"{difference} of {left.size} numbers" if difference else None
+    wrong = f"{difference} of {left.size} numbers" if difference else _wrong_instruction(loaded)
     all_cores_sec: float | None = None
     if num_cores > 1 and wrong is None:
         all_cores_sec, wrong = _run_all_cores(module, loaded.device, arrays, num_cores)
     return {"time_sec": min(times), "all_cores_sec": all_cores_sec, "wrong": wrong, "clock_mhz": clock_mhz}
+
+
+def _wrong_instruction(loaded: _Loaded) -> str | None:
+    """Return which feature's instruction computes wrongly; None if all are right.
+
+    Raises:
+        _ProbeStoppedError: If a call fails: the CPU lacks the instruction, and the session ended with it.
+    """
+    for probe in loaded.probes:
+        operands = probe.left, probe.right, np.zeros_like(probe.expected)
+        try:
+            arrays = [tvm.runtime.tensor(array, loaded.device) for array in operands]
+            loaded.module[probe.name](*arrays)
+            result = arrays[2].numpy()
+        except Exception as error:
+            raise _ProbeStoppedError(
+                f"its CPU stopped at an instruction of {probe.feature}, which its target promises. If the CPU has none, join "
+                f"with --target and -mattr=-{probe.feature} in it ({error})"
+            ) from error
+        if not np.array_equal(result, probe.expected):
+            return f"an instruction of {probe.feature}"
+    return None
 
 
 def _impossible(times: Sequence[float]) -> str | None:
