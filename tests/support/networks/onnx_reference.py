@@ -7,12 +7,14 @@ from typing import Any
 from uuid import uuid4
 
 import numpy as np
+import onnx
 import onnxruntime
 import tvm
 from numpy.typing import NDArray
 from onnx_models import GraphBuilder
 from tvm import relax
 
+from tunefarm_tuning.frontend.onnx.reference.exact_products import with_exact_products
 from tunefarm_tuning.reference.comparison import compare_arrays
 from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.parse import parse_target
@@ -60,12 +62,13 @@ def library_outputs(path: Path, entry: str, inputs: list[NDArray[Any]]) -> list[
 
 
 def reference_outputs(path: Path, loaded: LoadedModel, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Return the outputs of the file that a network was loaded from, by ONNX Runtime."""
+    """Return the outputs of the file that a network was loaded from, by ONNX Runtime, which multiplies bytes exactly."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    model = with_exact_products(onnx.load(path)).SerializeToString()
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     feed = {spec.name: value for spec, value in zip(loaded.inputs, inputs, strict=True)}
     return list(session.run([spec.name for spec in loaded.outputs], feed))
 
