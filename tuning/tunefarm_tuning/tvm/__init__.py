@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tunefarm_tuning.artifact.tvm_import import import_tvm
+from tunefarm_tuning.tvm.base.tvm_import import import_tvm
 
 import_tvm()  # before any of them does, in twice the time

@@ -14,8 +14,8 @@ import tvm
 from tvm.target import Target, codegen
 from tvm.target.target import _ffi_api
 
-from tunefarm_tuning.artifact.tvm_import import load_backend
 from tunefarm_tuning.tvm.base.serialization import to_plain
+from tunefarm_tuning.tvm.base.tvm_import import load_backend
 
 TABLE_PATH = Path(__file__).parents[2] / "target" / "target_tags.json"
 

@@ -7,11 +7,11 @@ import os
 import tvm
 import tvm_ffi
 
-from tunefarm_tuning.artifact.tvm_import import load_backend
 from tunefarm_tuning.target.cores import tuning_attributes
 from tunefarm_tuning.target.dot_products import is_arm64
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base import lowering, vector_math
+from tunefarm_tuning.tvm.base.tvm_import import load_backend
 
 # Every process that builds kernels imports this module.
 lowering.register()

@@ -19,8 +19,8 @@ from types import ModuleType
 
 import tvm.s_tir
 
-from tunefarm_tuning.artifact.tvm_import import load_backend
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.base.tvm_import import load_backend
 
 _PACKAGE = "tvm.s_tir.tensor_intrin"
 

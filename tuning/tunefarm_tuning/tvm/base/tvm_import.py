@@ -39,9 +39,9 @@ def import_tvm() -> None:
         return
     preload_cuda_runtime()
     with _without_backends(), _known_types(), _names_read_once():
-        tvm = importlib.import_module("tvm")
+        importlib.import_module("tvm")
     with contextlib.suppress(OSError, RuntimeError):  # a network that sorts says itself what it lacks
-        load_whole_runtime(tvm)
+        load_whole_runtime()
 
 
 def load_backend(kind: str) -> None:
@@ -52,13 +52,14 @@ def load_backend(kind: str) -> None:
         loader.load(kind)
 
 
-def load_whole_runtime(tvm: Any) -> None:
+def load_whole_runtime() -> None:
     """Load what sorts and fills arrays with random numbers, which kernels may call. TVM's import does it with the backends alone.
 
     Raises:
         OSError: If it cannot be loaded.
         RuntimeError: If it is not there.
     """
+    import tvm
     from tvm_ffi.libinfo import load_lib_ctypes
 
     if tvm.get_global_func("tvm.contrib.sort.argsort", allow_missing=True) is None:

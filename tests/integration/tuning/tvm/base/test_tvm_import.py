@@ -9,7 +9,7 @@ import sys
 import pytest
 
 _LIST = "import tvm_ffi; print(*sorted(tvm_ffi.registry.list_global_func_names()), sep='\\n')"
-_OURS = "from tunefarm_tuning.artifact.tvm_import import import_tvm, load_backend; import_tvm()"
+_OURS = "from tunefarm_tuning.tvm.base.tvm_import import import_tvm, load_backend; import_tvm()"
 
 
 def run(code: str, **environment: str) -> list[str]:
