@@ -219,7 +219,7 @@ def test_two_processes_of_one_lease_take_turns(hold: Hold) -> None:
     first, second = hold(7), hold(7)
     first.open()
     with pytest.raises(DeviceLostError, match="not free"):
-        second.open(connect_timeout_sec=1.0)
+        second.open(connect_timeout_sec=5.0)
     assert first.is_alive()
     first.leave()
     second.assert_serves()
