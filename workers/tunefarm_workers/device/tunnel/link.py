@@ -177,7 +177,10 @@ class GatewayLink:
         try:
             with local:
                 try:
-                    self._greet(local, fence, timeout_sec, wait_sec)
+                    try:
+                        self._greet(local, fence, timeout_sec, wait_sec)
+                    except TimeoutError:  # another session has it
+                        raise OSError("it is not free") from None
                     access = self._access
                     gateway = dial(
                         *access.address, access.context, timeout_sec=max(1.0, until - time.monotonic())
