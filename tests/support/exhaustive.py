@@ -32,24 +32,21 @@ _IS_EXTRA = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that chooses tests."""
+    """Add the options that choose tests."""
     parser.addoption(
         "--exhaustive", default="no", metavar="WHICH", help="no, all, or a Git revision: what changed since"
     )
-    parser.addoption(
-        "--exhaustive-minutes",
-        type=float,
-        default=float("inf"),
-        metavar="N",
-        help="begin no test that only --exhaustive runs later than N minutes after the start",
-    )
-    parser.addoption(
-        "--minutes",
-        type=float,
-        default=float("inf"),
-        metavar="N",
-        help="begin no test later than N minutes after the start",
-    )
+    for option, which in (
+        ("--exhaustive-minutes", "test that only --exhaustive runs"),
+        ("--minutes", "test"),
+    ):
+        parser.addoption(
+            option,
+            type=float,
+            default=float("inf"),
+            metavar="N",
+            help=f"begin no {which} later than N minutes after the start",
+        )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -87,14 +84,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test whose time is over."""
     passed_sec = time.monotonic() - item.config.stash[_STARTED]
-    minutes = item.config.getoption("--exhaustive-minutes")
-    if item.stash.get(_IS_EXTRA, False) and passed_sec > 60 * minutes:
-        pytest.skip(
-            f"not begun within the {minutes:g} minutes of --exhaustive-minutes; make test-all runs it"
-        )
-    minutes = item.config.getoption("--minutes")
-    if passed_sec > 60 * minutes:
-        pytest.skip(f"not begun within the {minutes:g} minutes of --minutes: this machine is too slow for it")
+    limits = {"--minutes": ": this machine is too slow for it"}
+    if item.stash.get(_IS_EXTRA, False):
+        limits = {"--exhaustive-minutes": "; make test-all runs it", **limits}
+    for option, remark in limits.items():
+        minutes = item.config.getoption(option)
+        if passed_sec > 60 * minutes:
+            pytest.skip(f"not begun within the {minutes:g} minutes of {option}{remark}")
 
 
 def _always(cases: list[pytest.Item]) -> list[pytest.Item]:

@@ -113,6 +113,21 @@ def turns_on(kind: str) -> AbstractContextManager[Any]:
     return _GPU_TURNS if kind == "cuda" else nullcontext()
 
 
+def load_whole_runtime() -> None:
+    """Load what sorts and fills arrays with random numbers, which kernels may call. TVM's import does it with all its backends alone.
+
+    Raises:
+        OSError: If it cannot be loaded.
+        RuntimeError: If it is not there.
+    """
+    import tvm
+    from tvm_ffi.libinfo import load_lib_ctypes
+
+    if tvm.get_global_func("tvm.contrib.sort.argsort", allow_missing=True) is None:
+        folders = tvm.libinfo.package_lib_paths()
+        load_lib_ctypes("tvm", "tvm_runtime_extra", "RTLD_LOCAL", extra_lib_paths=folders)
+
+
 def last_line(error: Exception) -> str:
     """Return the last line of TVM's message: a C++ stack trace may come before it."""
     return (str(error).strip().splitlines() or [type(error).__name__])[-1]

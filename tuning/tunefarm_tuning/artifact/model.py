@@ -29,7 +29,7 @@ if __package__:
         unpack_library,
     )
     from tunefarm_tuning.artifact.cuda_runtime import preload_cuda_runtime, why_no_gpu
-    from tunefarm_tuning.artifact.entry import TVM_ERRORS, Entry, last_line, turns_on
+    from tunefarm_tuning.artifact.entry import TVM_ERRORS, Entry, last_line, load_whole_runtime, turns_on
     from tunefarm_tuning.artifact.machine_check import check_gpu_of, check_machine_of, check_versions_of
     from tunefarm_tuning.artifact.onednn_library import load_libraries
     from tunefarm_tuning.artifact.onnxruntime_parts import OnnxRuntimeParts
@@ -55,7 +55,7 @@ else:  # beside this file, in the zip
         preload_cuda_runtime,
         why_no_gpu,
     )
-    from tunefarm_entry import TVM_ERRORS, Entry, last_line, turns_on  # type: ignore[import-not-found,no-redef]
+    from tunefarm_entry import TVM_ERRORS, Entry, last_line, load_whole_runtime, turns_on  # type: ignore[import-not-found,no-redef]
     from tunefarm_machine_check import (  # type: ignore[import-not-found,no-redef]
         check_gpu_of,
         check_machine_of,
@@ -357,7 +357,8 @@ def _opened(path: Path, verify_key: Path | None) -> Iterator[zipfile.ZipFile]:
 def _open(library: Path, manifest: Mapping[str, Any]) -> tuple[Any, Any]:
     import tvm
 
-    _load_whole_runtime(tvm)
+    with contextlib.suppress(OSError, RuntimeError):  # a network that sorts says itself what it lacks
+        load_whole_runtime()
     kind = manifest["target"]["kind"]
     try:
         device = tvm.device("cpu" if kind in ("llvm", "c") else kind, 0)
@@ -376,16 +377,6 @@ def _open(library: Path, manifest: Mapping[str, Any]) -> tuple[Any, Any]:
         raise ArtifactError(
             f"{LIBRARY} cannot be loaded: {last_line(error)}", code="damaged-artifact"
         ) from error
-
-
-def _load_whole_runtime(tvm: Any) -> None:
-    """Load what sorts, which kernels may call: without its compiler, TVM's import leaves it out."""
-    from tvm_ffi.libinfo import load_lib_ctypes
-
-    if tvm.get_global_func("tvm.contrib.sort.argsort", allow_missing=True) is None:
-        with contextlib.suppress(OSError, RuntimeError):  # a network that sorts says itself what it lacks
-            folders = tvm.libinfo.package_lib_paths()
-            load_lib_ctypes("tvm", "tvm_runtime_extra", "RTLD_LOCAL", extra_lib_paths=folders)
 
 
 def _as_array(value: Any) -> NDArray[Any]:

@@ -19,9 +19,9 @@ import os
 import sys
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
 
 from tunefarm_tuning.artifact.cuda_runtime import DRIVER, preload_cuda_runtime
+from tunefarm_tuning.artifact.entry import load_whole_runtime
 
 _AUTOLOAD = "TVM_DEVICE_BACKEND_AUTOLOAD"
 _CPU_KINDS = ("llvm", "c")
@@ -50,24 +50,6 @@ def load_backend(kind: str) -> None:
 
     if kind not in _CPU_KINDS and importlib.util.find_spec(f"tvm.backend.{kind}") is not None:
         loader.load(kind)
-
-
-def load_whole_runtime() -> None:
-    """Load what sorts and fills arrays with random numbers, which kernels may call. TVM's import does it with the backends alone.
-
-    Raises:
-        OSError: If it cannot be loaded.
-        RuntimeError: If it is not there.
-    """
-    import tvm
-    from tvm_ffi.libinfo import load_lib_ctypes
-
-    if tvm.get_global_func("tvm.contrib.sort.argsort", allow_missing=True) is None:
-        folders = tvm.libinfo.package_lib_paths()
-        _libraries.append(load_lib_ctypes("tvm", "tvm_runtime_extra", "RTLD_LOCAL", extra_lib_paths=folders))
-
-
-_libraries: list[Any] = []
 
 
 @contextlib.contextmanager

@@ -6,12 +6,14 @@ A contract test calls `check`: a new TVM that moved one of them fails there, not
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tunefarm_tuning.artifact.entry import load_whole_runtime
 from tunefarm_tuning.measure.device_functions import RECEIVE_FILE
 
 TVM_SERIES = "0.27."
@@ -76,7 +78,8 @@ def check() -> None:
     Raises:
         RuntimeError: If it lacks one; the message names it.
     """
-    _import_tvm()
+    importlib.import_module("tunefarm_tuning.tvm")  # it imports TVM in half its time
+    load_whole_runtime()
     import tvm
     import tvm_ffi
     from tvm.rpc import server
@@ -99,13 +102,6 @@ def check() -> None:
     if missing:
         raise RuntimeError(f"this TVM lacks {', '.join(missing)}")
     server.logger.setLevel(logging.WARNING)
-
-
-def _import_tvm() -> None:
-    """Import TVM as the engine's own processes do, in half the time."""
-    from tunefarm_tuning.tvm.base.tvm_import import load_whole_runtime
-
-    load_whole_runtime()
 
 
 def serve(descriptor: int, workspace: Workspace) -> None:

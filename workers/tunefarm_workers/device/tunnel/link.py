@@ -177,10 +177,7 @@ class GatewayLink:
         try:
             with local:
                 try:
-                    try:
-                        self._greet(local, fence, timeout_sec, wait_sec)
-                    except TimeoutError:  # another session has it
-                        raise OSError("it is not free") from None
+                    self._greet(local, fence, timeout_sec, wait_sec)
                     access = self._access
                     gateway = dial(
                         *access.address, access.context, timeout_sec=max(1.0, until - time.monotonic())
@@ -204,7 +201,10 @@ class GatewayLink:
         options = f" -fence={fence}" + (f" -timeout={timeout_sec}" if timeout_sec else "")
         local.settimeout(max(0.1, wait_sec))
         local.sendall(pack_hello(f"client:{self._rpc_key}{options}"))
-        (code,) = INT.unpack(receive_exactly(local, INT.size))
+        try:
+            (code,) = INT.unpack(receive_exactly(local, INT.size))
+        except TimeoutError:
+            raise TimeoutError("it is not free") from None
         if code != CODE_SUCCESS:
             raise ConnectionRefusedError("its RPC server refused the session: the device has a later lease")
         (size,) = INT.unpack(receive_exactly(local, INT.size))
