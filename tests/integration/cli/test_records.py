@@ -90,7 +90,7 @@ def test_records_go_to_metaschedule_and_come_back(
     again = run("records", "import", log)
     assert "of kernels that no job has tuned here" not in again.stderr
     assert "0 records imported" in again.stdout
-    assert f"{len(records)} records left out (on-record): the farm has it already" in again.stderr
+    assert f"{len(records)} records left out (on-record): the farm has them already" in again.stderr
 
     lines = tmp_path / "lines.jsonl"
     run("records", "export", "-o", lines)

@@ -64,7 +64,7 @@ class Parts:
             row = rows.get(("server", check))
             fits = (
                 row is not None
-                and (row["verdict"] == verdict or (verdict == "ok" and _is_busy(row)))
+                and (row["verdict"] == verdict or (verdict == "ok" and _is_the_machines(row)))
                 and all(word in row["message"] for word in words)
             )
             return row if fits else None
@@ -80,7 +80,7 @@ class Parts:
         def as_expected() -> bool:
             rows, code = self.examine(from_a_part=True)
             seen[:] = [rows]
-            verdicts = {row["verdict"] for row in rows.values() if not _is_busy(row)}
+            verdicts = {row["verdict"] for row in rows.values() if not _is_the_machines(row)}
             failed = {check for (_, check), row in rows.items() if row["verdict"] == "failed"}
             return failed == set(checks) and code == bool(checks) and (bool(checks) or verdicts == {"ok"})
 
@@ -89,9 +89,11 @@ class Parts:
         return seen[0]
 
 
-def _is_busy(row: Row) -> bool:
-    """Return whether all that is wrong is that other work slows this machine down just now, which the doctor sees too."""
-    return row["verdict"] == "warning" and "times slower than it was" in row["message"]
+def _is_the_machines(row: Row) -> bool:
+    """Return whether all that is wrong is this machine's: other work slows it down, or root runs the tests without a user for sessions."""
+    return row["verdict"] == "warning" and (
+        "times slower than it was" in row["message"] or row["check"] == "sessions"
+    )
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ class CpuAsGpu(DeviceSession):
     """A session whose GPU is the CPU."""
 
     def __init__(self, session: DeviceSession) -> None:
-        super().__init__(session._remote, session.host, session.port)
+        super().__init__(session._remote)
+        self.host, self.port = session.host, session.port
 
     def device(self, kind: str) -> Any:
         del kind
