@@ -66,6 +66,10 @@ test: test-setup ## Run the checks, then the tests
 test-all: ## The same, with all long tests and all cases of large matrices
 	@$(MAKE) --no-print-directory test EXHAUSTIVE=all
 
+.PHONY: extra-tests
+extra-tests: test-setup ## Run only the long tests and large matrices that `make test` leaves out
+	@$(PYTEST) $(SIDE_BY_SIDE) --exhaustive=$(EXHAUSTIVE:no=all) --extra $(PYTEST_ARGS)
+
 # pytest rewrites the tests' assertions when it reads them, for a quarter of a minute. Each of its workers would, at the same
 # time; so one does beforehand, while mypy has the other core. The tests report their own errors.
 .PHONY: .rewritten

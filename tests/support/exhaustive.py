@@ -6,9 +6,8 @@ of an argument that several cases share (a target, say) at least once. The optio
 ``no`` (as `make test`), ``all`` (as `make test-all`), or a Git revision. With a revision, the tests that a file changed since
 then can break run in full (`can_break` says which). A test that is named on the command line by its ``::`` always runs.
 
-``--exhaustive-minutes`` ends the extra tests in time for a run that may take so long and no longer: those that have not begun
-after so many minutes are skipped, and pytest's summary says so. ``--minutes`` does so with all tests: a run that somebody ends
-after so long says nothing about any of them.
+``--extra`` runs those tests alone that ``--exhaustive=no`` leaves out. ``--minutes`` is for a run that somebody ends after so long,
+which would say nothing about any test: those that have not begun after so many minutes are skipped, and pytest's summary says so.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ BELOW_ENGINE = ("services/tunefarm_text/",)
 """The engine's tests depend on everything but what is above the engine."""
 
 _STARTED = pytest.StashKey[float]()
-_IS_EXTRA = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,17 +34,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--exhaustive", default="no", metavar="WHICH", help="no, all, or a Git revision: what changed since"
     )
-    for option, which in (
-        ("--exhaustive-minutes", "test that only --exhaustive runs"),
-        ("--minutes", "test"),
-    ):
-        parser.addoption(
-            option,
-            type=float,
-            default=float("inf"),
-            metavar="N",
-            help=f"begin no {which} later than N minutes after the start",
-        )
+    parser.addoption(
+        "--extra", action="store_true", help="run only what --exhaustive adds to --exhaustive=no"
+    )
+    parser.addoption(
+        "--minutes",
+        type=float,
+        default=float("inf"),
+        metavar="N",
+        help="begin no test later than N minutes after the start",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -72,8 +69,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for test, cases in by_test.items():
         in_full = which == "all" or any(can_break(path, test.split("::")[0]) for path in changed)
         run.update(cases if in_full else always.intersection(cases))
-    for item in run - always:
-        item.stash[_IS_EXTRA] = True
+    if config.getoption("--extra"):
+        run -= always
     chosen = [item for item in items if item in run]
     left_out = [item for item in items if item not in run]
     if left_out:
@@ -83,14 +80,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test whose time is over."""
-    passed_sec = time.monotonic() - item.config.stash[_STARTED]
-    limits = {"--minutes": ": this machine is too slow for it"}
-    if item.stash.get(_IS_EXTRA, False):
-        limits = {"--exhaustive-minutes": "; make test-all runs it", **limits}
-    for option, remark in limits.items():
-        minutes = item.config.getoption(option)
-        if passed_sec > 60 * minutes:
-            pytest.skip(f"not begun within the {minutes:g} minutes of {option}{remark}")
+    minutes = item.config.getoption("--minutes")
+    if time.monotonic() - item.config.stash[_STARTED] > 60 * minutes:
+        pytest.skip(f"not begun within the {minutes:g} minutes of --minutes")
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Let a run pass that has no extra tests to run."""
+    if session.config.getoption("--extra") and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        session.exitstatus = pytest.ExitCode.OK
 
 
 def _always(cases: list[pytest.Item]) -> list[pytest.Item]:

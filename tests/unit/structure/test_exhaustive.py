@@ -108,14 +108,13 @@ def test_an_unknown_revision_is_refused(tmp_path: Path) -> None:
     assert "no, all or a Git revision" in done.stderr
 
 
-def test_extra_tests_end_in_time_and_no_others(tmp_path: Path) -> None:
-    late = ran(tmp_path, "--exhaustive=all", "--exhaustive-minutes=0", "-rs")
-    assert late.returncode == 0, late.stdout
-    assert "not begun within the 0 minutes" in late.stdout
+def test_extra_tests_run_alone(tmp_path: Path) -> None:
     always = ran(tmp_path, "--exhaustive=no").stdout.splitlines()[-1].split()[0]
-    assert re.search(rf"^{always} passed, {28 - int(always)} skipped", late.stdout, re.MULTILINE), late.stdout
-    in_time = ran(tmp_path, "--exhaustive=all", "--exhaustive-minutes=30")
-    assert re.search(r"^28 passed", in_time.stdout, re.MULTILINE), in_time.stdout
+    extra = ran(tmp_path, "--exhaustive=all", "--extra")
+    assert re.search(rf"^{28 - int(always)} passed, {always} deselected", extra.stdout, re.MULTILINE), extra.stdout
+    none = ran(tmp_path, "--exhaustive=no", "--extra")
+    assert none.returncode == 0, none.stdout
+    assert "28 deselected" in none.stdout
 
 
 def test_a_run_whose_time_is_over_begins_no_test(tmp_path: Path) -> None:
