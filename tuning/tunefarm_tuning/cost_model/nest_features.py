@@ -23,6 +23,9 @@ from tunefarm_tuning.workload.computation import Access, Computation
 _ALIGNED_AXES = 3
 """Axes of each kind that have columns of their own, from the innermost outwards: channel, width, height of image or window."""
 
+_PRIOR_REGISTERS = 32
+"""Vector registers of the CPUs on which the prior was fitted."""
+
 _READS = 2
 _INNER_LEVELS = 3
 """Levels whose loops may be unrolled, from the innermost outwards."""
@@ -100,6 +103,7 @@ class _SketchNest:
         self._strides, self._dims = _strides(self._accesses, len(computation.axes))
         itemsize = writes[0].itemsize_bytes if writes else 4
         self._log_lanes = float(np.log2(max(1, computation.vector_bytes // itemsize)))
+        self._log_scarcity = float(np.log2(_PRIOR_REGISTERS / computation.registers))
 
     def _level_of_loop(self, loop: int) -> float:
         """Return the level that a loop of the nest is in; -1 for the root, -2 for inlining."""
@@ -165,14 +169,17 @@ class _SketchNest:
         return columns
 
     def _vectors(self, factors: FloatArray, n: int) -> list[FloatArray]:
-        """Return the share of full vectors in the innermost space loop, and the accumulators of the inner block."""
+        """Return the share of full vectors in the innermost space loop, and the accumulators of the inner block.
+
+        Accumulators count as many times as a register of this target is one of the prior's 32.
+        """
         if not self._space_axes:
             return [np.zeros(n, dtype=np.float32)] * 4
         inner = factors[self._levels - 1]
         width = inner[self._space_axes[-1]]
         vectors = np.ceil(np.exp2(width - self._log_lanes) - 1e-6)
         filled = np.exp2(width - self._log_lanes) / vectors
-        accumulators = np.log2(vectors) + inner[self._space_axes].sum(axis=0) - width
+        accumulators = np.log2(vectors) + inner[self._space_axes].sum(axis=0) - width + self._log_scarcity
         return [width - self._log_lanes, filled, np.log2(vectors), accumulators]
 
     def _unrolling(self, rows: IntArray, factors: FloatArray, work: FloatArray, n: int) -> list[FloatArray]:

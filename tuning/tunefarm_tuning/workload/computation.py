@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+_REGISTERS = 32
+"""Of AVX-512 and of ARM64; computations that were written down before others were told apart have these."""
+
 Term = tuple[int, int]
 """A loop's index in `Computation.axes`, and the stride of its iterations in the tensor's index."""
 
@@ -42,11 +45,13 @@ class Computation:
         axes: Its loops, outermost first.
         accesses: The tensors that it reads, in the order of the program, then those that it writes.
         vector_bytes: Width of the target's vector registers, in bytes.
+        registers: How many of them there are.
     """
 
     axes: tuple[Axis, ...]
     accesses: tuple[Access, ...]
     vector_bytes: int
+    registers: int = _REGISTERS
 
     @property
     def family(self) -> str:
@@ -73,6 +78,7 @@ class Computation:
                 for access in self.accesses
             ],
             "vector_bytes": self.vector_bytes,
+            "registers": self.registers,
         }
 
     @classmethod
@@ -92,7 +98,12 @@ class Computation:
                 )
                 for size, writes, dims in data["accesses"]
             )
-            computation = cls(axes=axes, accesses=accesses, vector_bytes=int(data["vector_bytes"]))
+            computation = cls(
+                axes=axes,
+                accesses=accesses,
+                vector_bytes=int(data["vector_bytes"]),
+                registers=int(data.get("registers", _REGISTERS)),
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a computation: {str(data)[:80]} ({error})") from error
         indices = {axis for access in accesses for dim in access.dims for axis, _ in dim}

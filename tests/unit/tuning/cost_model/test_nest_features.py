@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from math import log2
 
 import numpy as np
@@ -69,6 +70,15 @@ def test_features_of_a_matrix_product() -> None:
     assert features["epilogue.level"] == 1
 
 
+def test_fewer_and_narrower_registers_are_scarcer() -> None:
+    config = Config(0, ((2, 4, 2, 4), (1, 2, 2, 32), (8, 4), 2))
+    space = matmul_space()
+    avx2 = ConfigSpace(space.sketches, replace(MATMUL, vector_bytes=32, registers=16))
+    features = named(avx2, config)
+    assert features["vector.width"] == log2(32 / 8)
+    assert features["vector.accumulators"] == log2(4 * 4 * 2), "of 16 registers, which are twice as scarce as 32"
+
+
 def test_windows_overlap() -> None:
     """Four outputs, two apart, of a window of three read nine inputs."""
     computation = Computation(
@@ -100,6 +110,13 @@ def test_a_space_keeps_its_computation_in_json() -> None:
     assert again.family == space.family != ""
     assert again.extents == (64, 128, 32)
     assert again.key == ConfigSpace([Sketch(space.sketches[0].knobs)]).key, "no part of the identity"
+
+
+def test_a_computation_without_registers_is_of_a_cpu_with_32() -> None:
+    data = replace(MATMUL, registers=16).to_json()
+    assert Computation.from_json(data).registers == 16
+    del data["registers"]
+    assert Computation.from_json(data) == MATMUL
 
 
 @pytest.mark.parametrize(

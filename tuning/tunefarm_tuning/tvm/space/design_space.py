@@ -30,7 +30,6 @@ from tunefarm_tuning.space.knob import Knob
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.base.tensor_intrinsics import import_intrinsics
-from tunefarm_tuning.tvm.default_schedules.stage import Machine
 from tunefarm_tuning.tvm.space.cuda_space import SpaceMaker, cuda_spaces, with_steps_inlined
 from tunefarm_tuning.tvm.space.cuda_tiling import gpu_tiling_of
 from tunefarm_tuning.tvm.space.instruction_blocks import with_instruction_block, with_scalar_loops_around
@@ -162,7 +161,7 @@ class DesignSpace:
         none: list[tuple[tuple[int, ...], ...]] = [((),) * len(tiling.axes) for tiling in self._tilings]
         if self._target.kind != "llvm" or self._computation is None:
             return none
-        products = axis_tails(self._computation, Machine.of(self._target).vector_bytes)
+        products = axis_tails(self._computation)
         return [
             tuple(products[axis] if axis >= 0 else () for axis in tiling.axes)
             if tiling.block == self._block

@@ -8,16 +8,16 @@ from typing import Any
 import tvm
 from tvm.s_tir.schedule import Trace
 from tvm.sym import detect_linear_equation
-from tvm.target.codegen import llvm_get_vector_width
 
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.base.tir import REDUCES, type_key, walk
+from tunefarm_tuning.tvm.default_schedules.stage import Machine
 from tunefarm_tuning.tvm.space.knobs import TILE
 from tunefarm_tuning.workload.computation import Access, Axis, Computation, Term
 
 _STRUCTURE = "meta_schedule.tiling_structure"
-_CUDA_VECTOR_BYTES = 16
+_CUDA_REGISTERS = 16, 32
+"""Bytes that a thread moves at once, and a count that no rule for CPUs reads."""
 _CONSUMER_MOVES = ("ReverseComputeAt",)
 
 
@@ -82,6 +82,10 @@ def computation_of(mod: tvm.IRModule, block: str, target: Target) -> Computation
     variables = [variable.var for variable in node.iter_vars]
     accesses = [_access(region, variables, writes=False) for region in node.reads]
     accesses += [_access(region, variables, writes=True) for region in node.writes]
+    vector_bytes, registers = _CUDA_REGISTERS
+    if target.kind == "llvm":
+        machine = Machine.of(target)
+        vector_bytes, registers = machine.vector_bytes, machine.registers
     known = tuple(access for access in accesses if access is not None)
     if len(known) != len(accesses):
         return None
@@ -91,7 +95,8 @@ def computation_of(mod: tvm.IRModule, block: str, target: Target) -> Computation
             for variable in node.iter_vars
         ),
         accesses=known,
-        vector_bytes=_vector_bytes(target),
+        vector_bytes=vector_bytes,
+        registers=registers,
     )
 
 
@@ -108,9 +113,3 @@ def _access(region: Any, variables: Sequence[Any], *, writes: bool) -> Access | 
         )
     size = int(tvm.runtime.DataType(str(region.source.dtype)).itemsize)
     return Access(itemsize_bytes=max(1, size), writes=writes, dims=tuple(dims))
-
-
-def _vector_bytes(target: Target) -> int:
-    if target.kind != "llvm":
-        return _CUDA_VECTOR_BYTES
-    return max(4, int(llvm_get_vector_width(tvm_target(target))) // 8)

@@ -30,18 +30,13 @@ from tunefarm_tuning.tvm.kernels.weight_packing import packable_weights
 from tunefarm_tuning.workload.computation import Computation
 
 
-def axis_tails(computation: Computation, vector_bytes: int) -> tuple[tuple[int, ...], ...]:
-    """Return for each axis of a computation the products, other than its extent, that its tiles may have.
-
-    Args:
-        computation: The tiled block.
-        vector_bytes: Size of a vector register of the CPU; `Computation.vector_bytes` is TVM's, 64 for every x86 CPU.
-    """
+def axis_tails(computation: Computation) -> tuple[tuple[int, ...], ...]:
+    """Return for each axis of a computation the products, other than its extent, that its tiles may have."""
     writes = next((access for access in computation.accesses if access.writes), None)
     vector_axis = -1
     if writes is not None and writes.dims and len(writes.dims[-1]) == 1 and writes.dims[-1][0][1] == 1:
         vector_axis = writes.dims[-1][0][0]
-    lanes = 0 if writes is None else vector_bytes // writes.itemsize_bytes
+    lanes = 0 if writes is None else computation.vector_bytes // writes.itemsize_bytes
     # Uneven parts make no reduction faster.
     return tuple(
         () if axis.reduces else tail_extents(axis.extent, lanes=lanes if number == vector_axis else 0)

@@ -60,6 +60,15 @@ def test_knobs_are_the_sampling_instructions() -> None:
         assert len(location.values) > 4
 
 
+@pytest.mark.parametrize(
+    ("cpu", "registers"), [("x86-64-v3", (32, 16)), ("x86-64-v4", (64, 32)), ("x86-64", (16, 16))]
+)
+def test_a_space_knows_the_registers_of_its_cpu(cpu: str, registers: tuple[int, int]) -> None:
+    target = Target.from_json({"kind": "llvm", "mcpu": cpu, "num-cores": 2})
+    computation = design_space(sample_workload("matmul"), target).config_space.computation
+    assert (computation.vector_bytes, computation.registers) == registers
+
+
 def test_another_process_finds_the_same_space() -> None:
     workload = sample_workload("conv2d", **CONV)
     ours = design_space(workload).config_space
