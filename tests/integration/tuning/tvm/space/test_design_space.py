@@ -65,7 +65,7 @@ def test_knobs_are_the_sampling_instructions() -> None:
 )
 def test_a_space_knows_the_registers_of_its_cpu(cpu: str, registers: tuple[int, int]) -> None:
     target = Target.from_json({"kind": "llvm", "mcpu": cpu, "num-cores": 2})
-    computation = design_space(sample_workload("matmul"), target).config_space.computation
+    computation = design_space(sample_workload("conv2d", **CONV), target).config_space.computation
     assert (computation.vector_bytes, computation.registers) == registers
 
 
