@@ -111,7 +111,9 @@ def test_an_unknown_revision_is_refused(tmp_path: Path) -> None:
 def test_extra_tests_run_alone(tmp_path: Path) -> None:
     always = ran(tmp_path, "--exhaustive=no").stdout.splitlines()[-1].split()[0]
     extra = ran(tmp_path, "--exhaustive=all", "--extra")
-    assert re.search(rf"^{28 - int(always)} passed, {always} deselected", extra.stdout, re.MULTILINE), extra.stdout
+    assert re.search(rf"^{28 - int(always)} passed, {always} deselected", extra.stdout, re.MULTILINE), (
+        extra.stdout
+    )
     none = ran(tmp_path, "--exhaustive=no", "--extra")
     assert none.returncode == 0, none.stdout
     assert "28 deselected" in none.stdout

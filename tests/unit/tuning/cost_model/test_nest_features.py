@@ -76,7 +76,9 @@ def test_fewer_and_narrower_registers_are_scarcer() -> None:
     avx2 = ConfigSpace(space.sketches, replace(MATMUL, vector_bytes=32, registers=16))
     features = named(avx2, config)
     assert features["vector.width"] == log2(32 / 8)
-    assert features["vector.accumulators"] == log2(4 * 4 * 2), "of 16 registers, which are twice as scarce as 32"
+    assert features["vector.accumulators"] == log2(4 * 4 * 2), (
+        "of 16 registers, which are twice as scarce as 32"
+    )
 
 
 def test_windows_overlap() -> None:

@@ -149,8 +149,9 @@ def _within_row(sch: Any, block: Any, lanes: int, *, is_partial: bool, may_have_
     """Vectorise the loops of a block inside a row."""
     own = list(sch.get_loops(block))[1:]
     if is_partial:
-        lane, steps = own[-2], own[-1]
-        sch.reorder(steps, lane)
+        lane, *rest = own  # the lane, what the row has beside the reduced elements, the steps
+        steps = rest[-1]
+        sch.reorder(*rest, lane)
         sch.vectorize(lane)
         init = sch.decompose_reduction(block, steps)
         sch.vectorize(list(sch.get_loops(init))[-1])
@@ -163,11 +164,15 @@ def _reduces(sch: Any, block: Any) -> bool:
 
 
 def _shared_depth(stages: list[Stage]) -> int:
-    """Return how many outer loops all stages share such that each reads only its own row of the other stages' results."""
+    """Return how many outer loops all stages share such that each reads only its own row of the other stages' results.
+
+    Where rows are reduced to a number each, the last stage may have no loop of its own.
+    """
     names = {stage.writes[0].buffer for stage in stages}
     depth = min(len(stage.spatial) for stage in stages)
     last = stages[-1]
-    depth = min(depth, len(last.extents) - 1)
+    if not any(stage.reduction for stage in stages):
+        depth = min(depth, len(last.extents) - 1)
     while depth > 0:
         extents = last.extents[:depth]
         if all(

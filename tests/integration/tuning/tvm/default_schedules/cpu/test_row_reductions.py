@@ -85,3 +85,27 @@ def test_all_elements_are_reduced_to_one_in_vectors(
     built(default_schedule(func, HOST))(tvm.runtime.tensor(values), result)
     wanted = {topi.max: np.max, topi.min: np.min, topi.sum: np.sum}[operator](values.astype(np.float64))
     np.testing.assert_allclose(result.numpy(), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((1, 288, 12, 32), (2, 3)), ((2, 128, 768), (2,)), ((3, 5, 64, 64), (3,)), ((1, 96, 68), (2,))],
+)
+def test_a_mean_of_each_row_is_computed_in_short_vectors(
+    shape: tuple[int, ...], axes: tuple[int, ...], *, transposed: bool
+) -> None:
+    """As a vector of all rows at once, 864 of them took LLVM two minutes."""
+    x = te.placeholder(int64_sizes(shape), name="x")
+    mean = topi.multiply(topi.sum(x, axis=axes), np.float32(1 / np.prod([shape[axis] for axis in axes])))
+    if transposed:  # the stages share the outer loop alone
+        mean = topi.transpose(mean, [0, *range(len(mean.shape) - 1, 0, -1)])
+    func = te.create_prim_func([x, mean], index_dtype_override="int64")
+    assert longest_vector(default_schedule(func, AVX512)) <= 16
+    values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    wanted = values.astype(np.float64).mean(axis=axes)
+    if transposed:
+        wanted = wanted.transpose(0, *range(wanted.ndim - 1, 0, -1))
+    result = tvm.runtime.empty(wanted.shape, "float32")
+    built(default_schedule(func, HOST))(tvm.runtime.tensor(values), result)
+    np.testing.assert_allclose(result.numpy(), wanted, rtol=1e-5, atol=1e-6)
