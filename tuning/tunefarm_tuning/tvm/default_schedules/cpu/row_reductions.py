@@ -14,7 +14,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     vectorize_inner,
 )
 from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import vector_loop_of
-from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, stage_of
+from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, blocks_of, stage_of
 
 _MIN_ROW = 32
 """Least number of elements of a row that is reduced in SIMD lanes."""
@@ -138,6 +138,9 @@ def _reduce_all(sch: Any, block: Any, stage: Stage, lanes: int) -> None:
     """Schedule a reduction of all elements to one, in several vectors: a result is there some cycles before it can be used."""
     while lanes < _MOST_LANES_OF_ALL and stage.points % (2 * lanes) == 0:
         lanes *= 2
+    for other in blocks_of(sch):
+        if not list(sch.get_loops(other)):
+            sch.add_unit_loop(other)  # TVM's `rfactor` fails where a block beside it has no loop
     partial = split_lanes(sch, block, stage, lanes)
     steps, lane = sch.get_loops(partial)
     sch.vectorize(lane)

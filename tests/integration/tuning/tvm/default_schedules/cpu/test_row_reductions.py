@@ -87,6 +87,17 @@ def test_all_elements_are_reduced_to_one_in_vectors(
     np.testing.assert_allclose(result.numpy(), wanted, rtol=1e-5, atol=1e-5)
 
 
+def test_a_number_can_be_computed_from_one_that_all_elements_are_reduced_to() -> None:
+    x = te.placeholder(int64_sizes((12, 64)), name="x")
+    scale = topi.divide(topi.max(x), np.float32(127))
+    func = default_schedule(te.create_prim_func([x, scale], index_dtype_override="int64"), HOST)
+    assert longest_vector(func) >= 16
+    values = np.random.default_rng(0).normal(size=(12, 64)).astype(np.float32)
+    result = tvm.runtime.empty((), "float32")
+    built(func)(tvm.runtime.tensor(values), result)
+    np.testing.assert_allclose(result.numpy(), values.max() / 127, rtol=1e-6)
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize(
     ("shape", "axes"),
