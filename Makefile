@@ -68,7 +68,7 @@ test-all: ## The same, with all long tests and all cases of large matrices
 
 .PHONY: extra-tests
 extra-tests: test-setup ## Run only the long tests and large matrices that `make test` leaves out
-	@$(PYTEST) $(SIDE_BY_SIDE) --exhaustive=$(EXHAUSTIVE:no=all) --extra $(PYTEST_ARGS)
+	@$(PYTEST) $(SIDE_BY_SIDE) --exhaustive=$(if $(filter no,$(EXHAUSTIVE)),all,$(EXHAUSTIVE)) --extra $(PYTEST_ARGS)
 
 # pytest rewrites the tests' assertions when it reads them, for a quarter of a minute. Each of its workers would, at the same
 # time; so one does beforehand, while mypy has the other core. The tests report their own errors.
