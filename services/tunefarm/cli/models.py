@@ -281,11 +281,17 @@ def delete_samples(
     out: Output,
     server: Server,
     model_id: ModelId,
-    samples_id: Annotated[str, typer.Argument(metavar="SAMPLES_ID", help="The samples, smp_…")],
+    samples_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="SAMPLES_ID", help="The samples: their id (smp_…), or the first or last characters of it."
+        ),
+    ],
 ) -> None:
     """Delete samples of a model, and their bytes. Jobs that used them stay."""
     with server.connect() as client:
         model_id = find_model(client, model_id)
+        samples_id = client.samples.get(model_id, samples_id).id
         client.samples.delete(model_id, samples_id)
     out.result({"id": samples_id, "state": "deleted"}, f"{samples_id} are deleted")
 
