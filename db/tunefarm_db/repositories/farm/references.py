@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, and_, literal, or_, select
 from sqlalchemy.orm import InstrumentedAttribute
@@ -15,6 +15,7 @@ from tunefarm_db.repositories.base import Repository
 from tunefarm_db.states.device import DeviceState
 from tunefarm_db.tables import (
     ApiKeyRow,
+    AuditLogRow,
     DeviceRow,
     JobRow,
     ModelRow,
@@ -82,6 +83,7 @@ _ROWS: Mapping[Kind, _Rows] = MappingProxyType(
     }
 )
 _PART = re.compile(r"[0-9a-z]+")
+_SUBJECT = re.compile(r"[0-9a-z_]+")
 
 
 class References(Repository):
@@ -117,15 +119,22 @@ class References(Repository):
         return text
 
     def subject(self, text: str) -> str:
-        """Return the id that a text means, of whatever kind; the text if it means nothing.
+        """Return the id of what the audit log is about, which may be gone, that a text means; the text if it means nothing.
 
         Raises:
             InvalidInputError: ``ambiguous``.
         """
-        for kind in get_args(Kind):
-            if (subject_id := self.find(kind, text)) != text:
-                return subject_id
-        return text
+        part = text.strip().lstrip(_PAGES_BEGIN)
+        if len(part) < LEAST_CHARACTERS or _SUBJECT.fullmatch(part) is None:
+            return text
+        about = AuditLogRow.subject
+        condition = or_(about.startswith(part, autoescape=True), about.endswith(part, autoescape=True))
+        subjects = (
+            self._run(select(about).where(condition).distinct().limit(_MOST_LISTED + 1)).scalars().all()
+        )
+        if len(subjects) > 1 and text not in subjects:
+            raise _ambiguous("subject", part, [(str(subject), "") for subject in subjects])
+        return str(subjects[0]) if len(subjects) == 1 else text
 
     def _named(self, kind: Kind, text: str) -> ColumnElement[bool] | None:
         """Return the condition that a row has the name; None if rows of the kind have none by which they are meant."""
@@ -160,7 +169,7 @@ def _part_of_id(rows: _Rows, part: str) -> ColumnElement[bool] | None:
     return or_(begins, rows.id.endswith(literal(part), autoescape=False))
 
 
-def _ambiguous(kind: Kind, text: str, matches: list[tuple[str, str]]) -> InvalidInputError:
+def _ambiguous(kind: str, text: str, matches: list[tuple[str, str]]) -> InvalidInputError:
     listed = ", ".join(
         f"{row_id} ({clean(label, 60)})" if label else row_id for row_id, label in matches[:_MOST_LISTED]
     )

@@ -44,6 +44,11 @@ def test_parts_of_ids_in_bodies_and_queries(
     assert [row["sweep_id"] for row in listed] == [sweep["id"]]
     log = client.get("/v1/audit", params={"subject": job["id"][-6:]}).json()["items"]
     assert {entry["subject"] for entry in log} == {job["id"]}
+    webhook = client.post("/v1/webhooks", json={"url": URL}).json()["id"]
+    assert client.delete(f"/v1/webhooks/{webhook[-6:]}").status_code == 204
+    log = client.get("/v1/audit", params={"subject": f"…{webhook[-6:]}"}).json()["items"]
+    assert {entry["subject"] for entry in log} == {webhook}, "also of what is gone"
+    assert client.get("/v1/audit", params={"subject": "potato"}).json()["items"] == []
     purged = client.post("/v1/records/purge", json={"device_id": device["id"][-6:]})
     assert purged.json()["device_id"] == device["id"]
 
