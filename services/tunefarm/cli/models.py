@@ -27,7 +27,7 @@ from tunefarm.cli.base.options import (
 )
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.base.references import find_model
-from tunefarm.cli.base.upload_file import upload_file
+from tunefarm.cli.base.upload_file import note_other_name, upload_file
 from tunefarm_text import quantities
 from tunefarm_text.bindings import short_value
 from tunefarm_tuning.core.errors import InvalidInputError
@@ -145,6 +145,7 @@ def upload_model(
             model = client.models.upload(
                 path, name=name, shapes=shapes, values=values, on_progress=live.on_upload
             )
+        note_other_name(out, model, name)
         if labels.tag or labels.note:
             tags = [*model.tags, *(labels.tag or ())]
             model = client.models.change(model.id, tags=tags, note=labels.note or model.note)

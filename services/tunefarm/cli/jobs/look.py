@@ -189,6 +189,9 @@ def compare_jobs(
             ("kernel", *(f">…{job.id[-6:]}" for job in jobs)),
             ((kernel.name, *_kernel_times(kernel)) for kernel in shared),
         )
+        out.text(
+            "Best time of a call in the job's own search; of a kernel that it did not try, the time in its artifact."
+        )
     if len(shared) < len(kernels):
         out.text(
             f"{quantities.plural(len(kernels) - len(shared), 'kernel')} that only one of the jobs has: not compared (--json lists all)."

@@ -41,7 +41,7 @@ def test_parts_of_ids_in_bodies_and_queries(
     sweep = client.post("/v1/sweeps", json={"model_ids": [part], "budget": {"trials": 64}}).json()
     assert client.get(f"/v1/sweeps/{sweep['id'][-6:]}").json()["id"] == sweep["id"]
     listed = client.get("/v1/jobs", params={"sweep_id": sweep["id"][-6:]}).json()["items"]
-    assert [row["sweep_id"] for row in listed] == [sweep["id"]]
+    assert [row["id"] for row in listed] == [cell["job_id"] for cell in sweep["cells"]]
     log = client.get("/v1/audit", params={"subject": job["id"][-6:]}).json()["items"]
     assert {entry["subject"] for entry in log} == {job["id"]}
     webhook = client.post("/v1/webhooks", json={"url": URL}).json()["id"]
