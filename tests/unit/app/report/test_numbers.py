@@ -17,6 +17,7 @@ from job_values import job, task
 from tunefarm_app.records.farm_facts import FARM, PEAK
 from tunefarm_app.report.assemble import assemble_report
 from tunefarm_app.report.document import JobReport
+from tunefarm_app.report.evidence import ratio_of
 from tunefarm_app.report.numbers import (
     best_runtime,
     contradictions,
@@ -35,7 +36,7 @@ from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Artifact, Draft, JobTask, Model, ModelState, Workload
 from tunefarm_text.coverage_words import NOT_TRIED, REASONS
 from tunefarm_tuning.core.latency import Disturbance, Latency
-from tunefarm_tuning.core.ratio import speedups
+from tunefarm_tuning.core.ratio import Ratio, speedups
 from tunefarm_tuning.measure.peak import Peak, Rate
 from tunefarm_tuning.records.coverage import MissReason
 
@@ -319,6 +320,9 @@ def test_a_speedup_that_is_not_known_is_not_the_first_of_a_list() -> None:
     report = {"latency": {**latency, "ratios": {"untuned": ratio, "onnxruntime": {**ratio, "high": 2.0}}}}
     numbers = listed_numbers(report)
     assert ratios_of(report)["untuned"].text == "not known"
+    for low in (0.12, 59.0):
+        untold = ratio_of(Ratio(value=1944.5, low=low, high=21_741.7))
+        assert (untold.text, untold.verdict) == ("not known", "same")
     assert (numbers["over_untuned"], numbers["over_runtime"]) == (None, 1944.5)
 
 
