@@ -50,7 +50,7 @@ def test_parts_of_ids_in_bodies_and_queries(
     assert {entry["subject"] for entry in log} == {webhook}, "also of what is gone"
     assert client.get("/v1/audit", params={"subject": "potato"}).json()["items"] == []
     purged = client.post("/v1/records/purge", json={"device_id": device["id"][-6:]})
-    assert purged.json()["device_id"] == device["id"]
+    assert (purged.status_code, purged.json()["records"]) == (200, 0)
 
 
 def test_keys_by_parts_of_their_ids(client: TestClient, services: Services, problem: Any) -> None:
