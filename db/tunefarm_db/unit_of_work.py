@@ -21,6 +21,7 @@ from tunefarm_db.repositories.farm.api_keys import ApiKeys
 from tunefarm_db.repositories.farm.audit import Audit
 from tunefarm_db.repositories.farm.counters import Counters
 from tunefarm_db.repositories.farm.overview import Overview
+from tunefarm_db.repositories.farm.references import References
 from tunefarm_db.repositories.farm.retention import Retention
 from tunefarm_db.repositories.farm.statistics import Statistics
 from tunefarm_db.repositories.farm.usage import Usage
@@ -81,6 +82,7 @@ class Repositories:
         self.api_keys = ApiKeys(connection)
         self.audit = Audit(connection)
         self.usage = Usage(connection)
+        self.references = References(connection)
         self.events = Events(connection)
         self.webhooks = Webhooks(connection)
         self.deliveries = Deliveries(connection)

@@ -28,9 +28,9 @@ def __getattr__(name: str) -> Any:
 
         return load
     if name == "InferenceSession":
-        from tunefarm_tuning.artifact.loader import InferenceSession
+        from tunefarm.artifact import loader
 
-        return InferenceSession
+        return loader().InferenceSession
     if name == "__version__":
         from importlib.metadata import version
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tunefarm_tuning.artifact.loader import TunedModel
@@ -35,8 +36,23 @@ def load(
 
     Raises:
         ArtifactError: If the file is not an artifact, is damaged, was made for another machine or version, or is not verified.
-        ImportError: If TVM is not installed.
+        ImportError: If TVM or numpy is not installed.
     """
-    from tunefarm_tuning.artifact.loader import load as load_artifact
+    loaded: TunedModel = loader().load(path, threads=threads, verify_key=verify_key)
+    return loaded
 
-    return load_artifact(path, threads=threads, verify_key=verify_key)
+
+def loader() -> Any:
+    """Return the module that loads artifacts.
+
+    Raises:
+        ModuleNotFoundError: If numpy is not installed; the message says what to install.
+    """
+    try:
+        return import_module("tunefarm_tuning.artifact.loader")
+    except ModuleNotFoundError as error:
+        if error.name != "numpy":
+            raise
+        raise ModuleNotFoundError(
+            "numpy is not installed, but artifacts need it: pip install 'tunefarm[run]'", name="numpy"
+        ) from error

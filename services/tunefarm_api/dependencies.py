@@ -20,6 +20,7 @@ from tunefarm_api.methods import method_of
 from tunefarm_api.paths import name_of
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.acting import acting
+from tunefarm_db.repositories.farm.references import LEAST_CHARACTERS, Kind
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 
@@ -32,19 +33,82 @@ async def _services(request: Request) -> Services:
 ServicesDep = Annotated[Services, Depends(_services)]
 
 
+_PART_OF_ID = f"or {LEAST_CHARACTERS} or more of its first or last characters"
+
+
+def _id_of(services: Services, kind: Kind, text: str) -> str:
+    with services.uow.read() as repos:
+        return repos.references.find(kind, name_of(text))
+
+
 def _model_id(
     model_id: Annotated[
         str,
-        Path(description="The model: its id, `name@version`, or its name, which means its newest version."),
+        Path(
+            description=f"The model: its id, {_PART_OF_ID}; `name@version`, or its name, which means its newest version."
+        ),
     ],
     services: ServicesDep,
 ) -> str:
-    with services.uow.read() as repos:
-        return repos.models.id_of(name_of(model_id))
+    return _id_of(services, "model", model_id)
+
+
+def _job_id(
+    job_id: Annotated[str, Path(description=f"The job: its id, {_PART_OF_ID}, or the name of its model.")],
+    services: ServicesDep,
+) -> str:
+    return _id_of(services, "job", job_id)
+
+
+def _sweep_id(
+    sweep_id: Annotated[str, Path(description=f"The sweep: its id, {_PART_OF_ID}.")], services: ServicesDep
+) -> str:
+    return _id_of(services, "sweep", sweep_id)
+
+
+def _device_id(
+    device_id: Annotated[str, Path(description=f"The device: its name, its id, {_PART_OF_ID}.")],
+    services: ServicesDep,
+) -> str:
+    return _id_of(services, "device", device_id)
+
+
+def _key_id(
+    key_id: Annotated[str, Path(description=f"The key: its id, {_PART_OF_ID}.")], services: ServicesDep
+) -> str:
+    return _id_of(services, "key", key_id)
+
+
+def _webhook_id(
+    webhook_id: Annotated[str, Path(description=f"The webhook: its id, {_PART_OF_ID}.")],
+    services: ServicesDep,
+) -> str:
+    return _id_of(services, "webhook", webhook_id)
+
+
+def _delivery_id(
+    delivery_id: Annotated[str, Path(description=f"The delivery: its id, {_PART_OF_ID}.")],
+    services: ServicesDep,
+) -> str:
+    return _id_of(services, "delivery", delivery_id)
+
+
+def _samples_id(
+    samples_id: Annotated[str, Path(description=f"The samples: their id, {_PART_OF_ID}.")],
+    services: ServicesDep,
+) -> str:
+    return _id_of(services, "samples", samples_id)
 
 
 ModelId = Annotated[str, Depends(_model_id)]
-"""The id of the model that the path names."""
+JobId = Annotated[str, Depends(_job_id)]
+SweepId = Annotated[str, Depends(_sweep_id)]
+DeviceId = Annotated[str, Depends(_device_id)]
+KeyId = Annotated[str, Depends(_key_id)]
+WebhookId = Annotated[str, Depends(_webhook_id)]
+DeliveryId = Annotated[str, Depends(_delivery_id)]
+SamplesId = Annotated[str, Depends(_samples_id)]
+"""Ids of what the path names: by ids, parts of ids or names."""
 
 
 def _parameters(route: APIRoute) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ API_UPLOADS = "/v1/uploads"
 TUS_VERSION = "1.0.0"
 
 
-_MODELS = ("/v1/models/", "/models/")
+_NAMED = ("/v1/models/", "/models/", "/v1/jobs/")
 _SLASH = "\x00"
 """What a slash in a name is until `name_of` reads it: no name has this character, and no path may have it."""
 
@@ -57,9 +57,9 @@ class SlashesInNames:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw = (scope.get("raw_path") or b"").decode("latin-1") if scope["type"] == "http" else ""
-        if raw.startswith(_MODELS) and _SLASH in scope["path"]:
+        if raw.startswith(_NAMED) and _SLASH in scope["path"]:
             raise InvalidInputError("a model's name has no NUL character (%00)", code="invalid-request")
-        if raw.startswith(_MODELS) and "%2f" in raw.lower():
+        if raw.startswith(_NAMED) and "%2f" in raw.lower():
             scope = {**scope, "path": unquote(re.sub("%2f", _SLASH, raw, flags=re.IGNORECASE))}
         await self._app(scope, receive, send)
 

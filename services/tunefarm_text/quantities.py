@@ -153,9 +153,12 @@ def ratio(value: float | None) -> str:
 TIGHT = 1.1
 """A speed-up is written as one number if its interval ends within this many times its lower end."""
 
+_TELLS_NOTHING = 30.0
+"""A speed-up is not known if its interval reaches further than this: other work slowed one of the two networks alone."""
+
 
 def speedup(value: float | None, low: float | None, high: float | None) -> str:
-    """Return a speed-up as far as it is known, and no further: ``"1.24×"``, ``"between 1.2 and 3.9×"``, ``"about 1.24×"``.
+    """Return a speed-up as far as it is known: ``"1.24×"``, ``"between 1.2 and 3.9×"``, ``"about 1.24×"``, ``"not known"``.
 
     Args:
         value: The measured speed-up.
@@ -168,12 +171,19 @@ def speedup(value: float | None, low: float | None, high: float | None) -> str:
         return f"about {ratio(value)}"
     if not is_wide(low, high):
         return ratio(value)
+    if not is_known(low, high):
+        return "not known"
     return f"between {_two_figures(low)} and {_two_figures(high)}×"
 
 
 def is_wide(low: float | None, high: float | None) -> bool:
     """Return whether an interval is too wide for `speedup` to write one number."""
     return low is not None and high is not None and high > TIGHT * low
+
+
+def is_known(low: float | None, high: float | None) -> bool:
+    """Return whether an interval says anything about a speed-up; a single measurement, which has none, says a little."""
+    return low is None or high is None or high <= _TELLS_NOTHING * low
 
 
 def interval(low: float | None, high: float | None) -> str:
@@ -191,9 +201,11 @@ def _two_figures(value: float) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Return a share of 1 with two figures: ``"12 %"``, ``"1.2 %"``, ``"< 0.1 %"``."""
+    """Return a share of 1 with two figures: ``"12 %"``, ``"1.2 %"``, ``"< 0.1 %"``; ``"> 99 %"`` is not all."""
     if share is None:
         return NONE
+    if 0.995 <= share < 1 - 1e-9:
+        return "> 99 %"
     if 0 < share < 0.0005:
         return "< 0.1 %"
     return f"{share * 100:.0f} %" if share >= 0.0995 else f"{share * 100:.1f} %"

@@ -27,7 +27,7 @@ from tunefarm.cli.base.options import (
 )
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.base.references import find_model
-from tunefarm.cli.base.upload_file import upload_file
+from tunefarm.cli.base.upload_file import note_other_name, upload_file
 from tunefarm_text import quantities
 from tunefarm_text.bindings import short_value
 from tunefarm_tuning.core.errors import InvalidInputError
@@ -145,6 +145,7 @@ def upload_model(
             model = client.models.upload(
                 path, name=name, shapes=shapes, values=values, on_progress=live.on_upload
             )
+        note_other_name(out, model, name)
         if labels.tag or labels.note:
             tags = [*model.tags, *(labels.tag or ())]
             model = client.models.change(model.id, tags=tags, note=labels.note or model.note)
@@ -281,11 +282,17 @@ def delete_samples(
     out: Output,
     server: Server,
     model_id: ModelId,
-    samples_id: Annotated[str, typer.Argument(metavar="SAMPLES_ID", help="The samples, smp_…")],
+    samples_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="SAMPLES_ID", help="The samples: their id (smp_…), or the first or last characters of it."
+        ),
+    ],
 ) -> None:
     """Delete samples of a model, and their bytes. Jobs that used them stay."""
     with server.connect() as client:
         model_id = find_model(client, model_id)
+        samples_id = client.samples.get(model_id, samples_id).id
         client.samples.delete(model_id, samples_id)
     out.result({"id": samples_id, "state": "deleted"}, f"{samples_id} are deleted")
 

@@ -123,7 +123,10 @@ def export_records(
     job: Annotated[
         str | None,
         typer.Option(
-            "--job", metavar="JOB_ID", help="Only records of this job.", autocompletion=complete_job
+            "--job",
+            metavar="JOB_ID",
+            help="Only records of this job: its id, a part of it, or its model's name.",
+            autocompletion=complete_job,
         ),
     ] = None,
     matching: RecordFilter,
@@ -265,7 +268,9 @@ def _add_lines(client: Client, source: Path, *, keep_unknown: bool) -> RecordImp
 def purge_records(
     out: Output,
     server: Server,
-    device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="Name or id of the device.")],
+    device: Annotated[
+        str, typer.Option("--device", metavar="DEVICE", help="Name or id of the device, or a part of its id.")
+    ],
     certificate: Annotated[
         str | None,
         typer.Option(

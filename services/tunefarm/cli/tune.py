@@ -25,7 +25,7 @@ from tunefarm.cli.base.options import (
     ValueOption,
 )
 from tunefarm.cli.base.output import Output, check_folder
-from tunefarm.cli.base.upload_file import upload_file
+from tunefarm.cli.base.upload_file import note_other_name, upload_file
 from tunefarm.cli.progress_view import View, view
 from tunefarm.cli.report import show_report
 from tunefarm.cli.sweep_run import ModelFile as SweptFile
@@ -197,6 +197,7 @@ def _run(
                     values=file.values,
                     on_progress=live.on_upload,
                 )
+            note_other_name(out, uploaded, upload.name)
             uploaded = client.models.wait(uploaded.id, on_progress=live.on_model)
             samples_ids = client.samples.upload_all(uploaded.id, file.samples)
             job = client.jobs.create(uploaded.id, samples=samples_ids, **named)

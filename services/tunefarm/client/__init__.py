@@ -24,6 +24,7 @@ from tunefarm.client.http.paging import Page
 from tunefarm.client.http.retry import NO_RETRY, RetryPolicy
 from tunefarm.client.keys import ApiKey, KeyLimits, NewApiKey, SignInLink
 from tunefarm.client.results.artifacts import Draft, Measurement, Measurements, Speedup, TimedNetwork
+from tunefarm.client.results.comparison import ComparedJob, ComparedKernel, JobComparison
 from tunefarm.client.results.devices import (
     Device,
     DeviceCalibration,
@@ -61,6 +62,8 @@ __all__ = [
     "AuthenticationError",
     "Client",
     "ClientError",
+    "ComparedJob",
+    "ComparedKernel",
     "ConflictError",
     "Device",
     "DeviceCalibration",
@@ -79,6 +82,7 @@ __all__ = [
     "InvalidRequestError",
     "Job",
     "JobCancelledError",
+    "JobComparison",
     "JobFailedError",
     "JobHandle",
     "JobTask",

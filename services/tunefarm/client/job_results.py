@@ -20,8 +20,9 @@ from tunefarm.client.http.paging import get_all, get_page, walk
 from tunefarm.client.http.streams import ByteProgress, file_name, sha256_tag
 from tunefarm.client.http.transport import Query, Resource, segment
 from tunefarm.client.http.waiting import wait_until
-from tunefarm.client.job_terms import baseline_names
+from tunefarm.client.job_terms import baseline_names, texts
 from tunefarm.client.results.artifacts import Measurements
+from tunefarm.client.results.comparison import JobComparison
 from tunefarm.client.results.jobs import Event, JobTask, Record, Trial
 from tunefarm.client.results.shown import ReportPage
 
@@ -119,7 +120,7 @@ class AsyncJobResults(Resource):
 
         Raises:
             NotFoundError: ``no-such-source`` if the kernel has no source of this kind.
-            ConflictError: ``no-kernel`` if no config has worked yet; ``source-not-made`` if it cannot be generated,
+            ConflictError: ``no-kernel`` if no config was tried, or none has worked yet; ``source-not-made`` if it cannot be generated,
                 with a ``reason`` in the fields.
             WaitTimeoutError: If it is not generated in time.
         """
@@ -163,17 +164,17 @@ class AsyncJobResults(Resource):
         """
         return await self._object(f"jobs/{segment(job_id)}/report")
 
-    async def compare(self, job_ids: Sequence[str]) -> Mapping[str, Any]:
+    async def compare(self, job_ids: Sequence[str]) -> JobComparison:
         """Return two to six jobs side by side: their results, curves and kernels, in the order given.
 
         Raises:
             NotFoundError: If there is no such job.
             InvalidRequestError: If there are fewer, more, or one twice.
         """
-        return await self._object("jobs/compare", {"job": list(job_ids)})
+        return JobComparison.read(await self._transport.get("jobs/compare", {"job": texts(job_ids)}))
 
-    async def _object(self, path: str, query: Query | None = None) -> Mapping[str, Any]:
-        document = await self._transport.get(path, query)
+    async def _object(self, path: str) -> Mapping[str, Any]:
+        document = await self._transport.get(path)
         if not isinstance(document, dict):
             raise ProtocolError("the server's answer is not a JSON object", code="bad-answer")
         return document

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from textwrap import fill
 from typing import Any, ForwardRef, TypedDict, TypeVar, get_type_hints
 
@@ -210,5 +211,8 @@ def check_names(terms: Mapping[str, object], kind: Any) -> None:
     Raises:
         TypeError: If there is no such term.
     """
-    if unknown := sorted(set(terms) - set(get_type_hints(kind))):
-        raise TypeError(f"got an unexpected keyword argument {unknown[0]!r}")
+    known = list(get_type_hints(kind))
+    if unknown := sorted(set(terms) - set(known)):
+        near = get_close_matches(unknown[0], known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"the terms here are {', '.join(known)}"
+        raise TypeError(f"got an unexpected keyword argument {unknown[0]!r}: {hint}")

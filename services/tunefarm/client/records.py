@@ -97,7 +97,7 @@ class AsyncRecords(Resource):
         Records that the farm has already are left out, so an import can be repeated.
 
         Args:
-            file: JSON lines, as `export_records` of the command and `tune(log_path=...)` of the engine write them.
+            file: JSON lines, as `tunefarm records export` and `tune(log_path=...)` of the engine write them.
             keep_unknown: Whether to add records of workloads that no model of the farm has.
 
         Raises:

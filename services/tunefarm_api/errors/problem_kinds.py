@@ -91,7 +91,7 @@ _MEANINGS: dict[int, dict[str, str]] = {
         "no-artifact": "The job has no artifact: it has not ended yet, or ended without one.",
         "no-devices": "The farm or the pool has no device that the job could measure on.",
         "no-linker": "No worker that calibrated the pool's device can link for it. The detail names the package to install.",
-        "no-kernel": "No config of this kernel has worked yet, so it has no source.",
+        "no-kernel": "No config of this kernel was tried, or none has worked yet, so it has no source.",
         "not-finished": "The job has not ended and has no report yet.",
         "samples-checking": "The samples are still being checked. Poll them until they are `ready`.",
         "samples-in-use": "A job with the samples is running: cancel it first, or wait.",
@@ -125,6 +125,7 @@ _MEANINGS: dict[int, dict[str, str]] = {
         "host-not-allowed": "A server on loopback accepts only the host names of the URL that it printed.",
     },
     422: {
+        "ambiguous": "A name or a part of an id can be one of several. `ids` lists them; give more of the id.",
         "audit-too-young": "Only entries of the audit log that are older than `least_days` days can be pruned.",
         "bad-digest": "The SHA-256 is not 64 lower-case hexadecimal digits.",
         "bad-length": "The header `Upload-Length` must be the file's size in bytes.",

@@ -44,7 +44,13 @@ def list_audit(
     """Newest first. Changes are in the log within a second, downloads within two, refusals within a minute."""
     sealed_as_far_as_possible(services)
     with services.uow.read() as repos:
-        page = repos.audit.page(actor=actor, action=action, subject=subject, before=cursor, limit=limit)
+        page = repos.audit.page(
+            actor=actor and repos.references.find("key", actor),
+            action=action,
+            subject=subject and repos.references.subject(subject),
+            before=cursor,
+            limit=limit,
+        )
     return Page[AuditEntry].model_validate(page)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 
 from tunefarm_api.auth import needs
-from tunefarm_api.dependencies import ServicesDep, refuse_unknown_parameters
+from tunefarm_api.dependencies import DeviceId, ServicesDep, refuse_unknown_parameters
 from tunefarm_api.errors.problems import problems
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.device_history import (
@@ -31,7 +31,7 @@ router = APIRouter(
 
 @router.get("/intervals", summary="Get a device's use, temperature, load and clock over time")
 def device_intervals(
-    device_id: str,
+    device_id: DeviceId,
     services: ServicesDep,
     span: Annotated[Span, Query(description="Period of the intervals.")] = Span.DAY,
 ) -> DeviceIntervals:
@@ -48,7 +48,7 @@ def device_intervals(
 
 
 @router.get("/totals", summary="Get a device's totals")
-def device_totals(device_id: str, services: ServicesDep) -> DeviceTotals:
+def device_totals(device_id: DeviceId, services: ServicesDep) -> DeviceTotals:
     """Counts trials, except confirmations and trials that had no device."""
     with services.uow.read() as repos:
         repos.devices.get(device_id)
@@ -58,7 +58,7 @@ def device_totals(device_id: str, services: ServicesDep) -> DeviceTotals:
 
 @router.get("/calibrations", summary="List a device's calibrations")
 def device_calibrations(
-    device_id: str,
+    device_id: DeviceId,
     services: ServicesDep,
     limit: Limit = 50,
     cursor: Annotated[str | None, cursor_of("cal")] = None,
@@ -80,7 +80,7 @@ def device_calibrations(
 
 @router.get("/changes", summary="List a device's state changes")
 def device_changes(
-    device_id: str,
+    device_id: DeviceId,
     services: ServicesDep,
     limit: Limit = 50,
     cursor: Annotated[str | None, cursor_of("dch")] = None,
@@ -94,7 +94,7 @@ def device_changes(
 
 @router.get("/records", summary="List a device's records")
 def device_records(
-    device_id: str,
+    device_id: DeviceId,
     services: ServicesDep,
     limit: Limit = 50,
     cursor: Annotated[str | None, cursor_of("rec")] = None,

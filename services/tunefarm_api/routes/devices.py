@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 
 from tunefarm_api.auth import ForbiddenError, key_of
-from tunefarm_api.dependencies import ServicesDep, operation
+from tunefarm_api.dependencies import DeviceId, ServicesDep, operation
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.device import (
     BeatingDevice,
@@ -181,7 +181,7 @@ def list_devices(
 
 
 @router.get("/{device_id}", **operation("read", "Get a device", 404))
-def get_device(device_id: str, services: ServicesDep) -> Device:
+def get_device(device_id: DeviceId, services: ServicesDep) -> Device:
     """Includes the step that holds the device, if one does."""
     with services.uow.read() as repos:
         device = repos.devices.get(device_id)
@@ -189,13 +189,13 @@ def get_device(device_id: str, services: ServicesDep) -> Device:
 
 
 @router.post("/{device_id}/drain", **operation("admin", "Drain a device", 404, 409))
-def drain_device(device_id: str, services: ServicesDep, body: DeviceOrder | None = None) -> Device:
+def drain_device(device_id: DeviceId, services: ServicesDep, body: DeviceOrder | None = None) -> Device:
     """The device finishes its current round and gets no other until it is released."""
     return _read_with_lease(services, command_device(services, device_id, DeviceEvent.DRAIN, _reason(body)))
 
 
 @router.post("/{device_id}/quarantine", **operation("admin", "Quarantine a device", 404, 409))
-def quarantine_device(device_id: str, services: ServicesDep, body: DeviceOrder | None = None) -> Device:
+def quarantine_device(device_id: DeviceId, services: ServicesDep, body: DeviceOrder | None = None) -> Device:
     """The device gets no work and no calibration until a person releases it."""
     return _read_with_lease(
         services, command_device(services, device_id, DeviceEvent.QUARANTINE, _reason(body))
@@ -203,13 +203,13 @@ def quarantine_device(device_id: str, services: ServicesDep, body: DeviceOrder |
 
 
 @router.post("/{device_id}/release", **operation("admin", "Release a device", 404, 409))
-def release_device(device_id: str, services: ServicesDep, body: DeviceOrder | None = None) -> Device:
+def release_device(device_id: DeviceId, services: ServicesDep, body: DeviceOrder | None = None) -> Device:
     """Ends draining or quarantine. The device is calibrated like a new one, without a reference from before."""
     return _read_with_lease(services, command_device(services, device_id, DeviceEvent.RELEASE, _reason(body)))
 
 
 @router.delete("/{device_id}", status_code=204, **operation("admin", "Remove a device", 404))
-def delete_device(device_id: str, services: ServicesDep) -> None:
+def delete_device(device_id: DeviceId, services: ServicesDep) -> None:
     """Revokes the device's credential. Its current measurements are repeated on other devices. Its records stay."""
     remove_device(services, device_id)
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, StreamingResponse
 
-from tunefarm_api.dependencies import ServicesDep, note_download, operation
+from tunefarm_api.dependencies import JobId, ServicesDep, note_download, operation
 from tunefarm_api.methods import method_of
 from tunefarm_api.schemas.base import Cursor, Limit, Page, cursor_of
 from tunefarm_api.schemas.job import Event, JobTask, MeasureIn, Measurements, Trial
@@ -51,7 +51,7 @@ ARTIFACT_MEDIA_TYPE = "application/vnd.tunefarm.artifact"
 
 
 @router.get("/tasks", **operation("read", "List a job's tuning tasks", 404))
-def list_job_tasks(job_id: str, services: ServicesDep) -> Page[JobTask]:
+def list_job_tasks(job_id: JobId, services: ServicesDep) -> Page[JobTask]:
     """With the number of trials by outcome. Empty until the tasks are extracted. Never split into parts."""
     with services.uow.read() as repos:
         job = repos.jobs.get(job_id)
@@ -82,7 +82,7 @@ def list_job_tasks(job_id: str, services: ServicesDep) -> Page[JobTask]:
 
 @router.get("/trials", **operation("read", "List a job's trials", 404))
 def list_trials(
-    job_id: str,
+    job_id: JobId,
     services: ServicesDep,
     position: Annotated[int | None, Query(ge=0, lt=1 << 31, description="Only trials of this task.")] = None,
     outcome: Annotated[Outcome | None, Query(description="Only trials of this outcome.")] = None,
@@ -98,7 +98,7 @@ def list_trials(
 
 @router.get("/records", **operation("read", "List the records of a job", 404))
 def list_job_records(
-    job_id: str,
+    job_id: JobId,
     services: ServicesDep,
     limit: Limit = 50,
     cursor: Annotated[str | None, cursor_of("rec")] = None,
@@ -125,7 +125,7 @@ def list_job_records(
         },
     ),
 )
-def download_job_records(job_id: str, request: Request, services: ServicesDep) -> StreamingResponse:
+def download_job_records(job_id: JobId, request: Request, services: ServicesDep) -> StreamingResponse:
     """The records in the engine's format, for `load_records` and `apply_history_best`."""
     answer = job_records(services, job_id)
     note_download(request, job_id, "records")
@@ -134,7 +134,7 @@ def download_job_records(job_id: str, request: Request, services: ServicesDep) -
 
 @router.get("/events", **operation("read", "List a job's events", 404))
 def list_events(
-    job_id: str,
+    job_id: JobId,
     services: ServicesDep,
     after: Annotated[int, Query(ge=0, lt=1 << 31, description="Only events above this number.")] = 0,
     limit: Limit = 500,
@@ -151,7 +151,7 @@ def list_events(
 
 
 @router.get("/trace", **operation("read", "Get a job's trace", 404))
-def get_trace(job_id: str, services: ServicesDep) -> dict[str, Any]:
+def get_trace(job_id: JobId, services: ServicesDep) -> dict[str, Any]:
     """Where every second went, from the upload to the artifact, as a Chrome trace for `chrome://tracing` and Perfetto.
 
     `otherData.seconds` sums the seconds up by what they went to; a moment counts once. Of a running job: until now.
@@ -182,7 +182,7 @@ def get_trace(job_id: str, services: ServicesDep) -> dict[str, Any]:
 )
 def download_artifact(
     request: Request,
-    job_id: str,
+    job_id: JobId,
     services: ServicesDep,
     so_far: Annotated[
         bool,
@@ -230,7 +230,7 @@ def download_artifact(
     ),
 )
 def download_envelope(
-    job_id: str,
+    job_id: JobId,
     services: ServicesDep,
     so_far: Annotated[bool, Query(description="As of `artifact`.")] = False,
     sha256: Annotated[
@@ -260,7 +260,7 @@ def download_envelope(
 
 
 @router.post("/measure", status_code=202, **operation("write", "Measure an artifact again", 404, 409, 410))
-def measure(job_id: str, services: ServicesDep, body: MeasureIn | None = None) -> Measurements:
+def measure(job_id: JobId, services: ServicesDep, body: MeasureIn | None = None) -> Measurements:
     """Times the artifact on a device of its pool, as soon as one is free, beside its untuned network and other runtimes.
 
     These are ONNX Runtime, those of the job, and those that the body names.
@@ -274,14 +274,14 @@ def measure(job_id: str, services: ServicesDep, body: MeasureIn | None = None) -
 
 
 @router.get("/measurements", **operation("read", "List an artifact's measurements", 404))
-def list_measurements(job_id: str, services: ServicesDep) -> Measurements:
+def list_measurements(job_id: JobId, services: ServicesDep) -> Measurements:
     """Measurements of the whole network, oldest first: that of the compile, and the newest 20. Empty without an artifact."""
     with services.uow.read() as repos:
         return Measurements.model_validate(measuring_of(repos, job_id))
 
 
 @router.get("/report", **operation("read", "Get the report", 404, 409))
-def get_report(job_id: str, services: ServicesDep) -> JobReport:
+def get_report(job_id: JobId, services: ServicesDep) -> JobReport:
     """Latencies, kernels, checks, coverage and methods of an ended job, including failed and cancelled ones.
 
     Before the job's end, the response is the problem `not-finished`.
@@ -300,7 +300,7 @@ def get_report(job_id: str, services: ServicesDep) -> JobReport:
         answers={200: {"description": "The page: one file, complete in itself."}},
     ),
 )
-def get_report_page(job_id: str, services: ServicesDep) -> Response:
+def get_report_page(job_id: JobId, services: ServicesDep) -> Response:
     """The report as one self-contained HTML file without scripts. The `ETag` is its SHA-256."""
     report = job_report(services, job_id)
     content = report_page(report).encode()
@@ -331,7 +331,7 @@ def get_report_page(job_id: str, services: ServicesDep) -> Response:
     ),
 )
 def get_kernel_source(
-    job_id: str,
+    job_id: JobId,
     position: Annotated[int, PathParameter(ge=0, lt=1 << 31, description="The task.")],
     services: ServicesDep,
     kind: Annotated[

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
 
-from tunefarm_api.dependencies import ServicesDep, operation
+from tunefarm_api.dependencies import JobId, ServicesDep, operation
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.job import CheckedJob, Job, JobChange, JobCheck, JobCreate
 from tunefarm_api.views import job_out, job_page_out
@@ -61,10 +61,9 @@ def create_job(
     All detectable errors are reported at once: a `201` means that the job is queued.
     """
     with services.uow.read() as repos:
-        model_id = repos.models.id_of(body.model_id)
-    request = JobRequest(
-        model_id=model_id, samples=body.samples, tags=body.tags, note=body.note, **terms_of(body)
-    )
+        model_id = repos.references.find("model", body.model_id)
+        samples = [repos.references.find("samples", text) for text in body.samples]
+    request = JobRequest(model_id=model_id, samples=samples, tags=body.tags, note=body.note, **terms_of(body))
     submitted = submit_job(services, request, idempotency_key=idempotency_key)
     if not submitted.created:
         response.status_code = 200
@@ -94,10 +93,15 @@ def list_jobs(
     state: Annotated[JobState | None, Query(description="Only jobs in this state.")] = None,
     model_id: Annotated[
         str | None,
-        Query(max_length=250, description="Only jobs of this model: its id, name, or `name@version`."),
+        Query(
+            max_length=250,
+            description="Only jobs of this model: its id or a part of it, name, or `name@version`.",
+        ),
     ] = None,
     device_key: Annotated[str | None, Query(max_length=200, description="Only jobs on this pool.")] = None,
-    sweep_id: Annotated[str | None, Query(max_length=40, description="Only jobs of this sweep.")] = None,
+    sweep_id: Annotated[
+        str | None, Query(max_length=40, description="Only jobs of this sweep: its id, or a part of it.")
+    ] = None,
     tag: Annotated[
         list[str] | None,
         Query(max_length=20, description="Only jobs with this tag; given several times, with all of them."),
@@ -123,28 +127,36 @@ def list_jobs(
     filters = JobFilters(
         state=state,
         device_key=device_key,
-        sweep_id=sweep_id,
         tags=[check_tag(name) for name in tag or ()],
         text=text.strip(),
     )
     with services.uow.read() as repos:
         if model_id is not None:
-            filters["model_id"] = repos.models.id_of(model_id)
+            filters["model_id"] = repos.references.find("model", model_id)
+        if sweep_id is not None:
+            filters["sweep_id"] = repos.references.find("sweep", sweep_id)
         return job_page_out(repos, repos.jobs.list(order=order, cursor=cursor, limit=limit, **filters))
 
 
 @router.get("/compare", **operation("read", "Compare jobs", 404))
 def compare(
     services: ServicesDep,
-    job: Annotated[list[str], Query(min_length=1, max_length=20, description="A job; two to six of them.")],
+    job: Annotated[
+        list[str],
+        Query(
+            min_length=1,
+            max_length=20,
+            description="A job: its id, a part of it, or the name of its model; two to six of them.",
+        ),
+    ],
 ) -> JobComparison:
     """Their results, their curves over the seconds of search, and their kernels, side by side."""
     with services.uow.read() as repos:
-        return compare_jobs(repos, job)
+        return compare_jobs(repos, [repos.references.find("job", text) for text in job])
 
 
 @router.get("/{job_id}", **operation("read", "Get a job", 404))
-def get_job(job_id: str, services: ServicesDep) -> Job:
+def get_job(job_id: JobId, services: ServicesDep) -> Job:
     """Includes the progress, and the estimated time left (`eta_sec`)."""
     with services.uow.read() as repos:
         job = repos.jobs.get(job_id)
@@ -152,7 +164,7 @@ def get_job(job_id: str, services: ServicesDep) -> Job:
 
 
 @router.patch("/{job_id}", **operation("write", "Change a job", 404, 409))
-def change(job_id: str, body: JobChange, services: ServicesDep) -> Job:
+def change(job_id: JobId, body: JobChange, services: ServicesDep) -> Job:
     """Changes the given members of a job that has not ended. Omitted members stay.
 
     A new budget applies after the current round. If it is spent by then, the search ends. If a limit has ended the
@@ -165,19 +177,19 @@ def change(job_id: str, body: JobChange, services: ServicesDep) -> Job:
 
 
 @router.post("/{job_id}/retry", **operation("write", "Retry a failed job", 404, 409, 410))
-def retry(job_id: str, services: ServicesDep) -> Job:
+def retry(job_id: JobId, services: ServicesDep) -> Job:
     """Repeats only the failed step; completed work stays. A running job does not change."""
     return job_out(services, retry_job(services, job_id))
 
 
 @router.post("/{job_id}/cancel", **operation("write", "Cancel a job", 404))
-def stop_job(job_id: str, services: ServicesDep) -> Job:
+def stop_job(job_id: JobId, services: ServicesDep) -> Job:
     """Its records stay. Of an ended job, a measurement of its artifact that is under way is cancelled."""
     return job_out(services, cancel_job(services, job_id))
 
 
 @router.post("/{job_id}/finish", **operation("write", "Finish a job now", 404))
-def finish(job_id: str, services: ServicesDep) -> Job:
+def finish(job_id: JobId, services: ServicesDep) -> Job:
     """Ends the search and compiles the best so far. A running round is dropped, a paused job resumed.
 
     Finishing a job that compiles, or has ended, has no effect.
@@ -197,7 +209,7 @@ def finish(job_id: str, services: ServicesDep) -> Job:
         answers={200: {"model": Job, "description": "Such a job is under way already: this one."}},
     ),
 )
-def compile_so_far(job_id: str, response: Response, services: ServicesDep) -> Job:
+def compile_so_far(job_id: JobId, response: Response, services: ServicesDep) -> Job:
     """Starts a job without a search, on the same model and terms, and returns it; its artifact is what was asked for.
 
     The first job goes on. On a device that they share, it waits while the artifact is compared and timed. It may be in any
@@ -228,7 +240,7 @@ def compile_so_far(job_id: str, response: Response, services: ServicesDep) -> Jo
     ),
 )
 def run_job_again(
-    job_id: str,
+    job_id: JobId,
     response: Response,
     services: ServicesDep,
     only_if_changed: Annotated[
@@ -252,7 +264,7 @@ def run_job_again(
 
 
 @router.post("/{job_id}/pause", **operation("write", "Pause a job", 404, 409))
-def pause(job_id: str, services: ServicesDep) -> Job:
+def pause(job_id: JobId, services: ServicesDep) -> Job:
     """Its running step ends within seconds and is repeated after the job is resumed. Its records stay.
 
     A paused job spends no budget and holds no device. Pausing it again has no effect.
@@ -261,7 +273,7 @@ def pause(job_id: str, services: ServicesDep) -> Job:
 
 
 @router.post("/{job_id}/resume", **operation("write", "Resume a paused job", 404, 409))
-def resume(job_id: str, services: ServicesDep) -> Job:
+def resume(job_id: JobId, services: ServicesDep) -> Job:
     """The job continues where it was paused. Resuming a job that is neither paused nor ended has no effect."""
     return job_out(services, resume_job(services, job_id))
 

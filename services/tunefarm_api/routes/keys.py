@@ -7,7 +7,7 @@ import time
 from fastapi import APIRouter, Request
 
 from tunefarm_api.auth import key_of
-from tunefarm_api.dependencies import ServicesDep, operation
+from tunefarm_api.dependencies import KeyId, ServicesDep, operation
 from tunefarm_api.paths import SIGN_IN
 from tunefarm_api.schemas.api_key import (
     ApiKey,
@@ -54,21 +54,21 @@ def list_keys(services: ServicesDep) -> Page[ApiKey]:
 
 
 @router.patch("/keys/{key_id}", **operation("admin", "Change an API key's limits", 404))
-def change_key(key_id: str, body: ApiKeyChange, services: ServicesDep) -> ApiKey:
+def change_key(key_id: KeyId, body: ApiKeyChange, services: ServicesDep) -> ApiKey:
     """They count at once for new uploads and jobs, also of keys that it was rotated to; what runs goes on."""
     limits = None if body.limits is None else KeyLimits(**body.limits.model_dump())
     return ApiKey.model_validate(limit_api_key(services, key_id, limits))
 
 
 @router.post("/keys/{key_id}/rotate", status_code=201, **operation("admin", "Rotate an API key", 404, 409))
-def rotate_key(key_id: str, body: ApiKeyRotation, request: Request, services: ServicesDep) -> NewApiKey:
+def rotate_key(key_id: KeyId, body: ApiKeyRotation, request: Request, services: ServicesDep) -> NewApiKey:
     """Creates a key with the same name, rights and validity. The old one ends after `overlap_sec`."""
     key, text = rotate_api_key(services, key_id, overlap_sec=body.overlap_sec, by_key_id=key_of(request).id)
     return NewApiKey(**ApiKey.model_validate(key).model_dump(), key=text)
 
 
 @router.post("/keys/{key_id}/revoke", **operation("admin", "Revoke an API key", 404, 409))
-def revoke_key(key_id: str, request: Request, services: ServicesDep) -> ApiKey:
+def revoke_key(key_id: KeyId, request: Request, services: ServicesDep) -> ApiKey:
     """Revoking a key again has no effect. The last key with the scope `admin` cannot be revoked."""
     return ApiKey.model_validate(revoke_api_key(services, key_id, by_key_id=key_of(request).id))
 

@@ -88,9 +88,11 @@ async def add_records(
 @router.post("/records/purge", **operation("admin", "Purge a device's records", 404))
 def purge_device_records(body: RecordPurge, request: Request, services: ServicesDep) -> PurgedRecords:
     """Deletes the records that a device measured (all, or of one certificate or ticket alone), and what compiles found out. Artifacts stay; `used_by` names their jobs."""
+    with services.uow.read() as repos:
+        device_id = repos.references.find("device", body.device_id)
     purged = purge_records(
         services,
-        body.device_id,
+        device_id,
         certificate_sha256=body.certificate_sha256,
         ticket_jti=body.ticket_jti,
         by_key_id=key_of(request).id,

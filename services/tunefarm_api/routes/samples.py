@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from tunefarm_api.dependencies import ModelId, ServicesDep, operation
+from tunefarm_api.dependencies import ModelId, SamplesId, ServicesDep, operation
 from tunefarm_api.schemas.base import Page
 from tunefarm_api.schemas.samples import SampleFile
 from tunefarm_api.transfer.upload import receive_samples
@@ -73,7 +73,7 @@ def list_samples_of_model(model_id: ModelId, services: ServicesDep) -> Page[Samp
 
 
 @router.get("/{samples_id}", **operation("read", "Get samples", 404, 410))
-def get_samples(model_id: ModelId, samples_id: str, services: ServicesDep) -> SampleFile:
+def get_samples(model_id: ModelId, samples_id: SamplesId, services: ServicesDep) -> SampleFile:
     """State and facts of the samples, never their contents."""
     return SampleFile.model_validate(find_samples(services, model_id, samples_id))
 
@@ -84,6 +84,6 @@ def get_samples(model_id: ModelId, samples_id: str, services: ServicesDep) -> Sa
     response_class=Response,
     **operation("write", "Delete samples", 404, 409, 410),
 )
-def remove_samples(model_id: ModelId, samples_id: str, services: ServicesDep) -> None:
+def remove_samples(model_id: ModelId, samples_id: SamplesId, services: ServicesDep) -> None:
     """Deletes their bytes at once. Jobs and reports stay. Refused while a job that uses them runs."""
     delete_samples(services, model_id, samples_id)

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Response
 from fastapi.responses import HTMLResponse
 
-from tunefarm_api.dependencies import ServicesDep, operation
+from tunefarm_api.dependencies import ServicesDep, SweepId, operation
 from tunefarm_api.routes.jobs import terms_of
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.sweep import SweepCreate
@@ -66,11 +66,13 @@ def create_sweep(
             code="invalid-request",
         )
     with services.uow.read() as repos:
-        model_ids = [repos.models.id_of(model_id) for model_id in body.model_ids]
+        model_ids = [repos.references.find("model", model_id) for model_id in body.model_ids]
         samples: dict[str, list[str]] = {}
         for model_id, ids in body.samples.items():
             if ids:  # a model can have several names here
-                samples.setdefault(repos.models.id_of(model_id), []).extend(ids)
+                samples.setdefault(repos.references.find("model", model_id), []).extend(
+                    repos.references.find("samples", text) for text in ids
+                )
     request = SweepRequest(
         model_ids=model_ids,
         device_keys=body.device_keys,
@@ -99,13 +101,13 @@ def list_sweeps(
 
 
 @router.get("/{sweep_id}", **operation("read", "Get a sweep", 404))
-def get_sweep(sweep_id: str, services: ServicesDep) -> SweepReport:
+def get_sweep(sweep_id: SweepId, services: ServicesDep) -> SweepReport:
     """A sweep with a row for each combination, while it runs and afterwards."""
     return _report(services, sweep_id)
 
 
 @router.get("/{sweep_id}/report", **operation("read", "Get a sweep's report", 404))
-def get_sweep_report(sweep_id: str, services: ServicesDep) -> SweepReport:
+def get_sweep_report(sweep_id: SweepId, services: ServicesDep) -> SweepReport:
     """The same as the sweep itself, for symmetry with jobs; each job has a report of its own."""
     return _report(services, sweep_id)
 
@@ -120,7 +122,7 @@ def get_sweep_report(sweep_id: str, services: ServicesDep) -> SweepReport:
         answers={200: {"description": "The page: one file, complete in itself."}},
     ),
 )
-def get_sweep_report_page(sweep_id: str, services: ServicesDep) -> Response:
+def get_sweep_report_page(sweep_id: SweepId, services: ServicesDep) -> Response:
     """The report as one self-contained HTML file without scripts."""
     content = sweep_report_page(_report(services, sweep_id)).encode()
     return HTMLResponse(
@@ -136,7 +138,7 @@ def get_sweep_report_page(sweep_id: str, services: ServicesDep) -> Response:
 
 
 @router.post("/{sweep_id}/cancel", **operation("write", "Cancel a sweep", 404))
-def stop_sweep(sweep_id: str, services: ServicesDep) -> SweepReport:
+def stop_sweep(sweep_id: SweepId, services: ServicesDep) -> SweepReport:
     """Cancels all of its jobs that have not ended. Records stay, and so do the artifacts of those that have."""
     cancel_sweep(services, sweep_id)
     return _report(services, sweep_id)

@@ -52,7 +52,8 @@ def whole_text(source: SourceText) -> str:
 def why_not(view: SourceView) -> ConflictError:
     """Return the error for a source that does not exist."""
     if view.progress is Progress.NO_KERNEL:
-        return ConflictError("no config of this kernel has worked yet", code="no-kernel")
+        why = "has worked yet" if view.is_tried else "was tried, so it has no source of its own"
+        return ConflictError(f"no config of this kernel {why}", code="no-kernel")
     if view.progress is Progress.FAILED:
         error = view.error or {}
         return ConflictError(

@@ -66,7 +66,7 @@ def new_sweep(
 ) -> HTMLResponse:
     """The form that starts a sweep; the address can name the models that are chosen at first."""
     with services.uow.read() as repos:
-        chosen = [repos.models.get(repos.models.id_of(name)).id for name in model or ()]
+        chosen = [repos.models.get(repos.references.find("model", name)).id for name in model or ()]
     first = {"minutes": "30", "priority": "normal", f"{_PRECISION}{PRECISIONS[0]}": "1"}
     return _form_page(request, services, {**first, **{f"{_MODEL}{model_id}": "1" for model_id in chosen}})
 

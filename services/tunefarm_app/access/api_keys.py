@@ -167,7 +167,7 @@ def is_credential(key: ApiKey) -> bool:
 def rotate_api_key(
     services: Services, key_id: str, *, overlap_sec: float = OVERLAP_SEC, by_key_id: str | None = None
 ) -> tuple[ApiKey, str]:
-    """Create a key in place of another: with its name, its rights and as long a validity; return it and its full text.
+    """Create a key in place of another: with its name, its rights and as long a validity; return it, with the limits that count for it, and its full text.
 
     The other one stays valid for `overlap_sec`, or until its own end if that is sooner; rotated again, for as long from then on.
     Both have the same limits and own the same.
@@ -181,7 +181,9 @@ def rotate_api_key(
     with services.uow.write() as repos:
         old = repos.api_keys.find(key_id, lock=True)
         if old is None:
-            raise NotFoundError("there is no such key", code="key-not-found", key_id=key_id)
+            raise NotFoundError(
+                f"there is no such key: {clean(key_id, 60)}", code="key-not-found", key_id=key_id
+            )
         if not _is_valid(old, repos.now()) or old.device_name is not None or set(old.scopes) - set(SCOPES):
             raise ConflictError(
                 "only a valid key that a person created can be rotated",
@@ -199,8 +201,9 @@ def rotate_api_key(
         )
         repos.api_keys.rotate(old.id, overlap_sec, own_end=own_end)
         repos.audit.note(AuditAction.KEY_ROTATED, old.id, successor=key.id, overlap_sec=overlap_sec)
+        first = repos.api_keys.find(old.owner) or old
     log.info("api key rotated", api_key_id=key.id, name=key.name, instead_of=old.id, by_key_id=by_key_id)
-    return key, new.text
+    return replace(key, limits=first.limits), new.text
 
 
 def list_api_keys(services: Services) -> tuple[ApiKey, ...]:
@@ -222,7 +225,9 @@ def limit_api_key(services: Services, key_id: str, limits: KeyLimits | None) -> 
     with services.uow.write() as repos:
         key = repos.api_keys.find(key_id)
         if key is None:
-            raise NotFoundError("there is no such key", code="key-not-found", key_id=key_id)
+            raise NotFoundError(
+                f"there is no such key: {clean(key_id, 60)}", code="key-not-found", key_id=key_id
+            )
         account = repos.api_keys.find(key.owner) or key
         if limits is None:
             return replace(key, limits=account.limits)

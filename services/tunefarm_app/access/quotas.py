@@ -90,13 +90,13 @@ def _asked_sec(open_jobs: Sequence[Job]) -> float:
     )
 
 
-def _held(repos: Repositories) -> tuple[str, KeyLimits] | None:
-    """Return who acts, and the limits, whose row is locked; None for a key without limits, and the farm itself."""
+def _held(repos: Repositories, *, lock: bool = True) -> tuple[str, KeyLimits] | None:
+    """Return who acts, and the limits, whose row is locked if wanted; None for a key without limits, and the farm itself."""
     owner = acting().owner
     key = None if owner is None else repos.api_keys.find(owner)
     if owner is None or key is None or not key.limits:
         return None
-    key = repos.api_keys.find(owner, lock=True)
+    key = repos.api_keys.find(owner, lock=lock)
     return None if key is None else (owner, KeyLimits.from_json(key.limits))
 
 
@@ -208,19 +208,21 @@ def check_job(
     priority: int,
     budget: Mapping[str, float | None] | None,
     spent_sec: float = 0.0,
+    lock: bool = True,
 ) -> None:
     """Refuse another job of the key, if it may not have it.
 
     Args:
-        repos: The transaction that adds the job.
+        repos: The transaction that adds the job, or asks whether it could.
         priority: Its priority.
         budget: Its budget; None for a job that does not search.
         spent_sec: What of that it has spent, if it is an earlier one.
+        lock: Whether other jobs of the key wait for the end of the transaction.
 
     Raises:
         QuotaError: ``quota-open-jobs``, ``quota-device-minutes``, ``quota-priority``.
     """
-    held = _held(repos)
+    held = _held(repos, lock=lock)
     if held is None:
         return
     owner, limits = held
@@ -320,7 +322,7 @@ def _check_minutes(
     if asked_sec > left_sec + 1e-6:
         left = max(left_sec, 0.0) / 60.0
         raise QuotaError(
-            f"this API key may search for {limits.device_minutes:g} minutes in 30 days, and {left:.1f} are left beside its open "
+            f"this API key may search for {limits.device_minutes:g} minutes in 30 days, and {round(left, 1):g} are left beside its open "
             f"jobs: give the job a time budget of at most that, cancel others, or ask an administrator for more",
             code="quota-device-minutes",
             limit=limits.device_minutes,

@@ -160,7 +160,7 @@ def _add(
                 file.message for file in request.refused
             ]
             raise InvalidInputError(
-                f"no job of the sweep can start: {clean((reasons or ['it has no model'])[0], 300)}",
+                f"no job of the sweep can start: {clean((reasons or ['it has no model, so choose some'])[0], 300)}",
                 code="empty-sweep",
                 reasons=[clean(reason, 300) for reason in reasons[:20]],
             )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from tunefarm_app.access.quotas import check_job
 from tunefarm_app.devices.calibration import NO_LINKER
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.unit_of_work import Repositories
@@ -84,10 +85,18 @@ def check_terms(services: Services, terms: JobTerms) -> SettledTerms:
     """Check a request without its model, which may be large and not uploaded yet. Writes nothing.
 
     Raises:
-        ConflictError, InvalidInputError: As `submit_job`.
+        ConflictError, InvalidInputError, QuotaError: As `submit_job`.
     """
     with services.uow.read() as repos:
-        return settle_terms(repos, terms)
+        settled = settle_terms(repos, terms)
+        budget = terms.budget.to_json() if terms.budget is not None else {}
+        check_job(
+            repos,
+            priority=parse_priority(terms.priority),
+            budget=budget if terms.search else None,
+            lock=False,
+        )
+        return settled
 
 
 def settle_terms(repos: Repositories, terms: JobTerms) -> SettledTerms:

@@ -68,6 +68,7 @@ class SourceView:
 
     Attributes:
         winner: None if no candidate has worked.
+        is_tried: Whether a search has tried a candidate of the kernel.
         source: The source if it is ready.
         sha256: Of its blob.
         error: Why it cannot be generated.
@@ -76,6 +77,7 @@ class SourceView:
 
     progress: Progress
     winner: Winner | None = None
+    is_tried: bool = True
     source: KernelSource | None = None
     sha256: str = ""
     error: Json | None = None
@@ -94,7 +96,7 @@ def source_of(services: Services, job_id: str, position: int, *, ask: bool) -> S
         task = job_task(repos, job_id, position)
         winner = winner_of(repos, job, task, repos.artifacts.for_job(job_id))
         if winner is None:
-            return SourceView(progress=Progress.NO_KERNEL)
+            return SourceView(progress=Progress.NO_KERNEL, is_tried=task.trials > 0)
         row = repos.sources.find(source_key(winner.record))
         step = None if row is None else _step_of(repos, row)
         now = repos.now()

@@ -138,11 +138,14 @@ def _kernel(
         workload_key=key,
         name=name,
         weights=[task.weight if task else None for task in tasks],
-        best_sec=[
-            (task.best_cost_sec or sec) if task else None for task, sec in zip(tasks, timed_sec, strict=True)
-        ],
+        best_sec=[_best_sec(task, sec) if task else None for task, sec in zip(tasks, timed_sec, strict=True)],
         trials=[task.trials if task else None for task in tasks],
     )
+
+
+def _best_sec(task: JobTask, timed_sec: float | None) -> float | None:
+    """Return the time of a job's kernel: of its own search, or of its artifact, or of an earlier job's record."""
+    return (task.best_cost_sec if task.trials else None) or timed_sec or task.best_cost_sec
 
 
 def _job(repos: Repositories, job: Job) -> ComparedJob:

@@ -168,11 +168,22 @@ class ReportBreakdown(Part):
     exceeds_before: bool = Field(
         False,
         description="Whether the untuned kernels alone took longer than the network by more than such timings err: the device "
-        "was disturbed. Shares are then of the kernels' sum.",
+        "was disturbed. Shares are then of the kernels' sum, or null if some kernels are `untimed`.",
     )
     exceeds_after: bool = Field(False, description="The same of the artifact's kernels.")
     timed: int = Field(description="Number of kernels that were timed alone.")
     not_timed: int = Field(description="Number of kernels that were not, and are part of the remainder.")
+    untimed: int = Field(0, description="Number of those that are the network's own, and no alternatives.")
+
+    @property
+    def shares_before_known(self) -> bool:
+        """Whether kernels have shares of an untuned inference: not if some take longer alone than all, and others are unknown."""
+        return not (self.exceeds_before and self.untimed)
+
+    @property
+    def shares_after_known(self) -> bool:
+        """The same of an inference of the artifact."""
+        return not (self.exceeds_after and self.untimed)
 
 
 class ReportMiss(Part):

@@ -279,7 +279,9 @@ def ratio_of(ratio: Ratio, *, comparable: bool = True) -> ReportRatio:
         low=low,
         high=high,
         text=quantities.speedup(ratio.value, low, high),
-        verdict="faster"
+        verdict="same"
+        if not quantities.is_known(low, high)
+        else "faster"
         if (low if low is not None else ratio.value) > 1
         else "slower"
         if (high if high is not None else ratio.value) < 1

@@ -21,6 +21,7 @@ from tunefarm_db.values import Draft, Job, JobTask, Json, NetworkTiming
 from tunefarm_text.coverage_words import NOT_TRIED
 from tunefarm_text.quantities import (
     duration,
+    is_known,
     kernels_measured,
     kernels_to_tune,
     percent,
@@ -56,6 +57,7 @@ class KernelNumbers:
         after_sec: Seconds per inference in the artifact.
         share_before: Share of an untuned inference.
         share_after: Share of an inference of the artifact.
+        is_alternative: Whether it is no kernel of the network by itself, but one that may take the place of some.
     """
 
     untuned: ReportTiming | None = None
@@ -69,6 +71,7 @@ class KernelNumbers:
     after_sec: float | None = None
     share_before: float | None = None
     share_after: float | None = None
+    is_alternative: bool = False
 
     @property
     def speedup(self) -> float | None:
@@ -106,6 +109,7 @@ def kernel_numbers(tasks: Sequence[JobTask], evidence: Evidence) -> dict[int, Ke
             call_sec=call_sec,
             before_sec=task.weight * untuned.median_sec if untuned and not part else None,
             after_sec=task.weight * call_sec if call_sec is not None and not part else None,
+            is_alternative=part,
         )
 
     numbers = {task.position: of(task) for task in tasks}
@@ -117,8 +121,8 @@ def kernel_numbers(tasks: Sequence[JobTask], evidence: Evidence) -> dict[int, Ke
     return {
         position: replace(
             kernel,
-            share_before=_share(kernel.before_sec, before),
-            share_after=_share(kernel.after_sec, after),
+            share_before=_share(kernel.before_sec, before) if parts.shares_before_known else None,
+            share_after=_share(kernel.after_sec, after) if parts.shares_after_known else None,
         )
         if _is_timed(kernel)
         else kernel
@@ -127,8 +131,8 @@ def kernel_numbers(tasks: Sequence[JobTask], evidence: Evidence) -> dict[int, Ke
 
 
 def time_shares(tasks: Sequence[JobTask], numbers: Mapping[int, KernelNumbers]) -> dict[int, float | None]:
-    """Return each kernel's share of an inference of the artifact, by position; of the kernels' best times, while that is not known."""
-    if any(kernel.share_after is not None for kernel in numbers.values()):
+    """Return each kernel's share of an inference of the artifact, by position; of the kernels' best times, while there is none."""
+    if any(kernel.after_sec is not None for kernel in numbers.values()):
         return {position: kernel.share_after for position, kernel in numbers.items()}
     counts = counting([grouped(task, task.best_cost_sec) for task in tasks])
     calls_sec = [
@@ -176,6 +180,7 @@ def breakdown(latency: ReportLatency | None, kernels: Iterable[KernelNumbers]) -
         exceeds_after=after > (1 + _ERROR) * tuned_sec,
         timed=len(timed),
         not_timed=len(kernels) - len(timed),
+        untimed=sum(not _is_timed(kernel) and not kernel.is_alternative for kernel in kernels),
     )
 
 
@@ -289,9 +294,14 @@ def listed_numbers(report: Mapping[str, Any] | None) -> JobNumbers:
     return JobNumbers(
         network_latency_sec=float(median_sec) if isinstance(median_sec, int | float) else None,
         speedups={name: noted_ratio(ratio) for name, ratio in ratios.items()},
-        over_untuned=ratios[UNTUNED].value if UNTUNED in ratios else None,
-        over_runtime=None if fastest is None else ratios[fastest].value,
+        over_untuned=_sorting_value(ratios.get(UNTUNED)),
+        over_runtime=None if fastest is None else _sorting_value(ratios[fastest]),
     )
+
+
+def _sorting_value(ratio: ReportRatio | None) -> float | None:
+    """Return a ratio as lists sort by it; None if it is not known: 1,944 of an interval from 0.1 to 21,000 would come first."""
+    return ratio.value if ratio is not None and is_known(ratio.low, ratio.high) else None
 
 
 def set_report(repos: Repositories, job_id: str, report: Json) -> None:
@@ -335,7 +345,10 @@ def _contradicting_shares(report: JobReport) -> Iterator[str]:
         kernels_sec, rest_sec = getattr(parts, f"kernels_{when}_sec"), getattr(parts, f"rest_{when}_sec")
         shares = [getattr(kernel, f"share_{when}") for kernel in report.kernels]
         total = sum(share for share in shares if share is not None) + rest_sec / (kernels_sec + rest_sec)
-        if not math.isclose(total, 1.0, abs_tol=_SLACK):
+        if not getattr(parts, f"shares_{when}_known"):
+            if any(share is not None for share in shares):
+                yield f"kernels have shares of an inference ({when}), but it is not known how long the others take"
+        elif not math.isclose(total, 1.0, abs_tol=_SLACK):
             yield f"the shares of an inference ({when}) add up to {total:.6f}"
         if rest_sec < 0 or not math.isclose(
             kernels_sec + rest_sec, max(whole_sec, kernels_sec), rel_tol=_SLACK

@@ -199,14 +199,25 @@ def exceeding_kernels(parts: ReportBreakdown | None, latency: ReportLatency | No
     """Return that the kernels took longer alone than the network, if they did."""
     if parts is None or latency is None or not (parts.exceeds_before or parts.exceeds_after):
         return []
-    which, alone_sec, whole_sec = (
-        ("The artifact's", parts.kernels_after_sec, latency.tuned.median_sec)
+    which, alone_sec, whole_sec, known = (
+        ("The artifact's", parts.kernels_after_sec, latency.tuned.median_sec, parts.shares_after_known)
         if parts.exceeds_after
-        else ("The untuned", parts.kernels_before_sec, latency.untuned.median_sec)
+        else (
+            "The untuned",
+            parts.kernels_before_sec,
+            latency.untuned.median_sec,
+            parts.shares_before_known,
+        )
+    )
+    shares = (
+        "Shares are of the kernels' sum."
+        if known
+        else f"Shares are not known, because {plural(parts.untimed, 'kernel')} of {parts.untimed + parts.timed} "
+        f"{'was' if parts.untimed == 1 else 'were'} not timed."
     )
     sentence = (
-        f"{which} kernels took {seconds(alone_sec)} alone, longer than the network ({seconds(whole_sec)}): other work disturbed "
-        "their timing. Shares are of the kernels' sum."
+        f"{which} kernels that were timed took {seconds(alone_sec)} alone, longer than the network ({seconds(whole_sec)}): other work "
+        f"disturbed their timing. {shares}"
     )
     return [sentence]
 

@@ -70,7 +70,7 @@ def create_webhook(
         services: The process's services.
         url: The receiver of events.
         kinds: Events to send, out of `KINDS`; empty for all.
-        job_id: The job whose events are sent; None for all jobs.
+        job_id: The job whose events are sent: its id, a part of it, or its model's name; None for all jobs.
         by_key_id: The key of the request, for the log.
 
     Raises:
@@ -89,7 +89,7 @@ def create_webhook(
     checked_addresses(receiver, allow_private=services.settings.webhook_allow_private)
     with services.uow.write() as repos:
         if job_id is not None:
-            repos.jobs.get(job_id)
+            job_id = repos.jobs.get(repos.references.find("job", job_id)).id
         if repos.webhooks.count() >= MAX_WEBHOOKS:
             raise ConflictError(f"the limit of {MAX_WEBHOOKS} webhooks is reached", code="too-many-webhooks")
         owner = acting().owner

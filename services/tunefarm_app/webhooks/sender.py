@@ -224,14 +224,19 @@ def settle(repos: Repositories, claimed: ClaimedDelivery, attempt: Attempt, pati
     """
     delivery, now = claimed.delivery, repos.now()
     # The webhook's row first: two deliveries of one webhook that end at once must not deadlock.
+    reason = ""
     if not attempt.error:
         repos.webhooks.succeeded(delivery.webhook_id)
-        webhook, state, wait_sec = None, DeliveryState.DELIVERED, 0.0
+        state, wait_sec = DeliveryState.DELIVERED, 0.0
     else:
         webhook = repos.webhooks.failed(delivery.webhook_id)
+        if attempt.status == _GONE:
+            reason = "the receiver answered 410: it wants no more events"
+        elif webhook is not None and patience.is_over(webhook, now):
+            reason = f"{webhook.failures} attempts in a row failed; the last one: {attempt.error}"
         wait_sec = patience.wait_sec(delivery.attempts)
         over = now + wait_sec - delivery.created_at > patience.give_up_sec
-        state = DeliveryState.FAILED if over else DeliveryState.PENDING
+        state = DeliveryState.FAILED if over or reason else DeliveryState.PENDING
     if not repos.deliveries.settle(
         delivery,
         state=state,
@@ -241,9 +246,4 @@ def settle(repos: Repositories, claimed: ClaimedDelivery, attempt: Attempt, pati
         retry_after_sec=wait_sec,
     ):
         raise LeaseLostError("the delivery is somebody else's")
-    reason = ""
-    if attempt.status == _GONE:
-        reason = "the receiver answered 410: it wants no more events"
-    elif webhook is not None and patience.is_over(webhook, now):
-        reason = f"{webhook.failures} attempts in a row failed; the last one: {attempt.error}"
     return reason if reason and repos.webhooks.disable(delivery.webhook_id, reason) else ""

@@ -144,6 +144,8 @@ def test_upload(run: Any, farm: Any, tmp_path: Path) -> None:
     model_file = farm.write_model(tmp_path / "net.onnx")
     uploaded = parsed(run, "models", "upload", model_file, "--name", "mine", "--shape", "x=2,8")
     assert (uploaded["name"], uploaded["state"], uploaded["shapes"]) == ("mine", "ready", {"x": [2, 8]})
+    again = run("models", "upload", model_file, "--name", "yours", "--shape", "x=2,8")
+    assert "the farm has this file already, as mine@1: it does not become yours" in again.stderr
     bound = parsed(run, "models", "upload", model_file, "--value", "sr=16000", "--value", "scales=1,2.5")
     assert (bound["values"], bound["id"] != uploaded["id"]) == ({"sr": 16000, "scales": [1, 2.5]}, True)
     assert (

@@ -351,7 +351,7 @@ def test_errors_are_pages_for_people_and_problems_for_scripts(browser: Browser) 
     assert answer.status_code == 404
     page = checked(answer.text)
     assert page.element("h1").text == "Job not found"
-    assert "There is no such job." in page.element("main").text
+    assert "There is no such job: job_none." in page.element("main").text
     assert answer.headers["x-request-id"] in page.element("main").text
     script = browser.client.get("/jobs/job_none")
     assert script.headers["content-type"] == "application/problem+json"

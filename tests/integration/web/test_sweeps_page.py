@@ -139,7 +139,7 @@ def test_a_refused_form_keeps_what_was_chosen(browser: Browser, farm: Any) -> No
         assert page.element("textarea").text == "<mine>"
     nothing = browser.post("/sweeps", minutes="5")
     assert nothing.status_code == 422
-    assert "it has no model" in checked_page(nothing.text).element("main").text
+    assert "it has no model, so choose some" in checked_page(nothing.text).element("main").text
     assert browser.get("/sweeps/new?model=mdl_none").status_code == 404
     with farm.services.uow.read() as repos:
         assert repos.sweeps.list().items == ()

@@ -148,7 +148,7 @@ def test_waiting_for_a_model(server: Any, client: Client, make_reply: Any) -> No
 
 
 def test_a_mistyped_term_is_named(client: Client, tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'minuts'"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'minuts': did you mean minutes"):
         client.tune(tmp_path / "net.onnx", minuts=1)  # type: ignore[call-arg]
 
 

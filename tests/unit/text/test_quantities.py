@@ -95,6 +95,8 @@ def test_shapes_of_a_kernel() -> None:
         (q.size(44_700_000), "44.7 MB"),
         (q.number(12_345), "12,345"),
         (q.number(11_700_000), "11.7 M"),
+        (q.percent(199 / 200), "> 99 %"),
+        (q.percent(1.0), "100 %"),
         (q.percent(0.123), "12 %"),
         (q.percent(0.012), "1.2 %"),
         (q.percent(0.0004), "< 0.1 %"),

@@ -16,6 +16,7 @@ from tunefarm_db.tables import DeviceRow, table_of
 from tunefarm_db.tables.columns import EnumText, db_now
 from tunefarm_db.values import Device, DeviceLease, DeviceState, Json, Page, PoolCounts
 from tunefarm_tuning.core.errors import NotFoundError
+from tunefarm_tuning.core.untrusted_text import clean
 
 _DEVICES = table_of(DeviceRow)
 
@@ -332,4 +333,6 @@ def held_under(device_id: str, fence: int) -> ColumnElement[bool]:
 
 
 def _not_found(device_id: str) -> NotFoundError:
-    return NotFoundError("there is no such device", code="device-not-found", device_id=device_id)
+    return NotFoundError(
+        f"there is no such device: {clean(device_id, 60)}", code="device-not-found", device_id=device_id
+    )

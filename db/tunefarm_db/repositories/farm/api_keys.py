@@ -11,6 +11,7 @@ from tunefarm_db.tables import ApiKeyRow, table_of
 from tunefarm_db.tables.columns import db_now
 from tunefarm_db.values import ApiKey, Json
 from tunefarm_tuning.core.errors import NotFoundError
+from tunefarm_tuning.core.untrusted_text import clean
 
 _KEYS = table_of(ApiKeyRow)
 
@@ -88,7 +89,9 @@ class ApiKeys(Repository):
         )
         key = self.find(key_id)
         if key is None:
-            raise NotFoundError("there is no such key", code="key-not-found", key_id=key_id)
+            raise NotFoundError(
+                f"there is no such key: {clean(key_id, 60)}", code="key-not-found", key_id=key_id
+            )
         return key
 
     def rotate(self, key_id: str, in_sec: float, *, own_end: float | None) -> None:

@@ -9,6 +9,7 @@ from tunefarm_db.repositories.webhooks.deliveries import Deliveries
 from tunefarm_db.tables import EventRow, JobRow, table_of
 from tunefarm_db.values import Event, Json
 from tunefarm_tuning.core.errors import NotFoundError
+from tunefarm_tuning.core.untrusted_text import clean
 
 _EVENTS = table_of(EventRow)
 _JOBS = table_of(JobRow)
@@ -33,7 +34,9 @@ class Events(Repository):
             .returning(JobRow.event_seq)
         ).scalar_one_or_none()
         if seq is None:
-            raise NotFoundError("there is no such job", code="job-not-found", job_id=job_id)
+            raise NotFoundError(
+                f"there is no such job: {clean(job_id, 60)}", code="job-not-found", job_id=job_id
+            )
         values = {"job_id": job_id, "seq": seq, "kind": kind, "data": data}
         event = self._add(Event, _EVENTS, values)
         Deliveries(self._connection).queue(event)

@@ -23,6 +23,7 @@ from tunefarm_db.tables import JobRow, table_of
 from tunefarm_db.tables.columns import db_now
 from tunefarm_db.values import Job, Json, Page
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError
+from tunefarm_tuning.core.untrusted_text import clean
 
 _JOBS = table_of(JobRow)
 
@@ -94,7 +95,9 @@ class Jobs(JobTasks):
             NotFoundError: ``job-not-found``.
         """
         query = select(_JOBS).where(JobRow.id == job_id)
-        missing = NotFoundError("there is no such job", code="job-not-found", job_id=job_id)
+        missing = NotFoundError(
+            f"there is no such job: {clean(job_id, 60)}", code="job-not-found", job_id=job_id
+        )
         return self._required(Job, query.with_for_update() if lock else query, missing)
 
     def find_by_idempotency_key(self, key: str) -> Job | None:

@@ -15,6 +15,7 @@ from tunefarm_db.tables import JobRow, SweepCellRow, SweepRow, table_of
 from tunefarm_db.tables.columns import db_now
 from tunefarm_db.values import Job, Json, NewSweepCell, Page, Sweep, SweepCell
 from tunefarm_tuning.core.errors import NotFoundError
+from tunefarm_tuning.core.untrusted_text import clean
 
 _SWEEPS, _CELLS, _JOBS = table_of(SweepRow), table_of(SweepCellRow), table_of(JobRow)
 
@@ -54,7 +55,9 @@ class Sweeps(Repository):
         Raises:
             NotFoundError: ``sweep-not-found``.
         """
-        missing = NotFoundError("there is no such sweep", code="sweep-not-found", sweep_id=sweep_id)
+        missing = NotFoundError(
+            f"there is no such sweep: {clean(sweep_id, 60)}", code="sweep-not-found", sweep_id=sweep_id
+        )
         return self._required(Sweep, select(_SWEEPS).where(SweepRow.id == sweep_id), missing)
 
     def find_by_idempotency_key(self, key: str) -> Sweep | None:

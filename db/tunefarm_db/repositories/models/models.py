@@ -10,18 +10,16 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Text,
-    and_,
     cast,
     delete,
     func,
     insert,
-    or_,
     select,
     update,
 )
 
 from tunefarm_db.acting import acting
-from tunefarm_db.ids import is_id, new_id
+from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Order, Repository, equal, has_tag, has_text
 from tunefarm_db.tables import (
     ModelRow,
@@ -122,7 +120,9 @@ class Models(Repository):
         Raises:
             NotFoundError: ``model-not-found``, or ``model-deleted`` unless `deleted`.
         """
-        missing = NotFoundError("there is no such model", code="model-not-found", model_id=model_id)
+        missing = NotFoundError(
+            f"there is no such model: {clean(model_id, 100)}", code="model-not-found", model_id=model_id
+        )
         model = self._required(Model, select(_MODELS).where(ModelRow.id == model_id), missing)
         if model.state is ModelState.DELETED and not deleted:
             raise NotFoundError(
@@ -136,22 +136,6 @@ class Models(Repository):
         """Return the names of models by their ids, of deleted ones too."""
         rows = self._run(select(ModelRow.id, ModelRow.name).where(ModelRow.id.in_(sorted(set(model_ids)))))
         return {str(model_id): str(name) for model_id, name in rows}
-
-    def id_of(self, text: str) -> str:
-        """Return the id of the model that a text names: an id, ``name@version``, or a name, which means its newest version.
-
-        A text that names no model is returned as it is: no model has this id.
-        """
-        if is_id(text, "mdl"):
-            return text
-        name, _, version = text.rpartition("@")
-        wanted = ModelRow.name == text
-        if name and version.isdecimal() and len(version) < 10:
-            wanted = or_(wanted, and_(ModelRow.name == name, ModelRow.version == int(version)))
-        query = select(ModelRow.id).where(wanted, ModelRow.state != ModelState.DELETED)
-        exact = ModelRow.name == text  # a name may itself end in @2
-        row = self._run(query.order_by(exact.desc(), ModelRow.version.desc()).limit(1)).first()
-        return text if row is None else str(row[0])
 
     def unbound(self, of: Model) -> tuple[Model, ...]:
         """Return the owner's models with the file and the name of `of` that failed for want of shapes or values, newest version first."""

@@ -14,6 +14,7 @@ from tunefarm_db.tables import WebhookDeliveryRow, WebhookRow, table_of
 from tunefarm_db.tables.columns import db_now
 from tunefarm_db.values import DeliveryState, Event, Webhook
 from tunefarm_tuning.core.errors import NotFoundError
+from tunefarm_tuning.core.untrusted_text import clean
 
 _WEBHOOKS = table_of(WebhookRow)
 _DELIVERIES = table_of(WebhookDeliveryRow)
@@ -41,7 +42,11 @@ class Webhooks(Repository):
         Raises:
             NotFoundError: If there is no such webhook.
         """
-        missing = NotFoundError("there is no such webhook", code="webhook-not-found", webhook_id=webhook_id)
+        missing = NotFoundError(
+            f"there is no such webhook: {clean(webhook_id, 60)}",
+            code="webhook-not-found",
+            webhook_id=webhook_id,
+        )
         return self._required(Webhook, select(_WEBHOOKS).where(WebhookRow.id == webhook_id), missing)
 
     def count(self, *, owner: str | None = None) -> int:

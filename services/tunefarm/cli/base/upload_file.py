@@ -6,8 +6,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tunefarm.cli.base.output import Output
+
+if TYPE_CHECKING:
+    from tunefarm.client import Model
 
 
 @contextmanager
@@ -30,3 +34,9 @@ def upload_file(out: Output, path: Path) -> Iterator[Path]:
             f"{path}: its weights, which are in other files, are uploaded with it ({whole.stat().st_size / 1e6:.0f} MB)"
         )
         yield whole
+
+
+def note_other_name(out: Output, model: Model, name: str | None) -> None:
+    """Say that the farm has the file already, by another name than was asked for: it is the same model."""
+    if name is not None and model.name != name:
+        out.note(f"the farm has this file already, as {model.named}: it does not become {name}")

@@ -25,7 +25,8 @@ def list_audit(
     out: Output,
     server: Server,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY_ID", help="Only what this API key did.")
+        str | None,
+        typer.Option("--key", metavar="KEY_ID", help="Only what this API key did: its id, or a part of it."),
     ] = None,
     action: Annotated[
         str | None, typer.Option("--action", metavar="ACTION", help="Only this, as key-created.")
@@ -33,7 +34,9 @@ def list_audit(
     subject: Annotated[
         str | None,
         typer.Option(
-            "--of", metavar="ID", help="Only what was done to the key, model, job, device, … of this id."
+            "--of",
+            metavar="ID",
+            help="Only what was done to the key, model, job, device, … of this id, or part of it.",
         ),
     ] = None,
     limit: Annotated[

@@ -26,7 +26,10 @@ KeyFile = Annotated[
         "--output", "-o", metavar="FILE", help="Write the key to a new file that only you can read."
     ),
 ]
-KeyId = Annotated[str, typer.Argument(metavar="KEY_ID", help="The key's id, as `keys list` shows it.")]
+KeyId = Annotated[
+    str,
+    typer.Argument(metavar="KEY_ID", help="The key: its id, or the first or last characters of it."),
+]
 
 MaxBytes = Annotated[
     int | None,

@@ -20,7 +20,8 @@ app = group(
 )
 
 WebhookId = Annotated[
-    str, typer.Argument(metavar="WEBHOOK_ID", help="The webhook's id, as `webhooks list` shows it.")
+    str,
+    typer.Argument(metavar="WEBHOOK_ID", help="The webhook: its id, or the first or last characters of it."),
 ]
 
 
@@ -41,7 +42,12 @@ def create_webhook(
         ),
     ] = None,
     job_id: Annotated[
-        str | None, typer.Option("--job", metavar="JOB_ID", help="Only events of this job.")
+        str | None,
+        typer.Option(
+            "--job",
+            metavar="JOB_ID",
+            help="Only events of this job: its id, a part of it, or its model's name.",
+        ),
     ] = None,
 ) -> None:
     """Register a webhook. The secret that signs its deliveries is shown only now."""
@@ -78,6 +84,7 @@ def list_webhooks(out: Output, server: Server) -> None:
 def delete_webhook(out: Output, server: Server, webhook_id: WebhookId) -> None:
     """Delete a webhook and its deliveries."""
     with server.connect() as client:
+        webhook_id = client.webhooks.get(webhook_id).id
         client.webhooks.delete(webhook_id)
     out.result({"id": webhook_id, "deleted": True}, f"{webhook_id} is deleted")
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,7 +20,7 @@ from tunefarm_text import quantities
 from tunefarm_text.job_terms import RUNTIMES, STOPS, runtime_title
 
 if TYPE_CHECKING:
-    from tunefarm.client import Job
+    from tunefarm.client import ComparedKernel, Job
 
 app = group("jobs", "Show, follow, change and cancel tuning jobs, and get their results.")
 JobId = Annotated[
@@ -149,12 +149,10 @@ def compare_jobs(
     with server.connect() as client:
         comparison = client.jobs.compare([find_job(client, text) for text in job_ids])
     if out.json:
-        out.data(comparison)
+        out.data(comparison.raw)
         return
-    jobs = comparison["jobs"]
-    beside = [
-        name for name in RUNTIMES if name != "onnxruntime" and any(name in job["ratios"] for job in jobs)
-    ]
+    jobs = comparison.jobs
+    beside = [name for name in RUNTIMES if name != "onnxruntime" and any(name in job.ratios for job in jobs)]
     out.table(
         (
             "job",
@@ -171,29 +169,28 @@ def compare_jobs(
         ),
         (
             (
-                job["id"],
-                job["model_name"],
-                job["device_key"],
-                job["precision"],
-                job["state"],
-                quantities.latency(job["latency_sec"])
-                + (" (estimate)" if job["latency_sec"] and not job["is_measured"] else ""),
-                *(
-                    job["ratios"].get(name, {}).get("text", quantities.NONE)
-                    for name in ("onnxruntime", *beside, "untuned")
-                ),
-                job["trials"],
-                quantities.duration(job["tuned_sec"]),
+                job.id,
+                job.model_name,
+                job.device_key,
+                job.precision,
+                job.state,
+                job.latency_text,
+                *(job.ratio_text(name) for name in ("onnxruntime", *beside, "untuned")),
+                job.trials,
+                quantities.duration(job.tuned_sec),
             )
             for job in jobs
         ),
     )
-    kernels = comparison["kernels"]
-    shared = [kernel for kernel in kernels if sum(weight is not None for weight in kernel["weights"]) > 1]
+    kernels = comparison.kernels
+    shared = [kernel for kernel in kernels if kernel.is_shared]
     if shared:
         out.table(
-            ("kernel", *(f">…{job['id'][-6:]}" for job in jobs)),
-            ((kernel["name"], *_kernel_times(kernel)) for kernel in shared),
+            ("kernel", *(f">…{job.id[-6:]}" for job in jobs)),
+            ((kernel.name, *_kernel_times(kernel)) for kernel in shared),
+        )
+        out.text(
+            "Best time of a call in the job's own search; of a kernel that it did not try, the time in its artifact."
         )
     if len(shared) < len(kernels):
         out.text(
@@ -201,12 +198,12 @@ def compare_jobs(
         )
 
 
-def _kernel_times(kernel: Mapping[str, Any]) -> list[str]:
+def _kernel_times(kernel: ComparedKernel) -> list[str]:
     return [
         "not measured"
         if sec is None and weight is not None
         else quantities.latency(sec) + (f" × {weight}" if sec is not None and (weight or 1) > 1 else "")
-        for sec, weight in zip(kernel["best_sec"], kernel["weights"], strict=True)
+        for sec, weight in zip(kernel.best_sec, kernel.weights, strict=True)
     ]
 
 

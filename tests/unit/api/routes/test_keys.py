@@ -109,6 +109,10 @@ def test_a_refusal_names_the_limit_and_the_way_out(
     document = problem(refused, 429, "quota-open-jobs")
     assert (document["limit"], document["used"], refused.headers["Retry-After"]) == (1, 1, "60")
     problem(client.post("/v1/jobs", json={**job, "priority": 1}, headers=as_key), 403, "quota-priority")
+    terms = {"budget": job["budget"]}
+    problem(client.post("/v1/jobs/check", json=terms, headers=as_key), 429, "quota-open-jobs")
+    high = {**terms, "priority": 1}
+    problem(client.post("/v1/jobs/check", json=high, headers=as_key), 403, "quota-priority")
     upload = {**as_key, "Content-Type": "application/octet-stream"}
     assert client.post("/v1/models", content=b"\x08\x0a" + bytes(200), headers=upload).status_code == 202
     document = problem(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import text
 
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.report.comparison import ComparedKernel, JobComparison, compare_jobs
@@ -98,3 +99,8 @@ def test_a_job_without_a_search_shows_the_times_in_its_artifact(farm) -> None:
     kernel = next(k for k in compare(farm, searched.id, compiled.id).kernels if k.workload_key == key)
     assert kernel.best_sec[1] == 1e-3
     assert kernel.trials[1] == 0
+    with farm.services.uow.engine.begin() as connection:
+        earlier = text("UPDATE job_tasks SET best_cost_sec = 5e-3 WHERE job_id = :job_id")
+        connection.execute(earlier, {"job_id": compiled.id})
+    kernel = next(k for k in compare(farm, searched.id, compiled.id).kernels if k.workload_key == key)
+    assert kernel.best_sec[1] == 1e-3, "an earlier job's record was taken for the artifact's time"

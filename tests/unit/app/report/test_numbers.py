@@ -17,6 +17,7 @@ from job_values import job, task
 from tunefarm_app.records.farm_facts import FARM, PEAK
 from tunefarm_app.report.assemble import assemble_report
 from tunefarm_app.report.document import JobReport
+from tunefarm_app.report.evidence import ratio_of
 from tunefarm_app.report.numbers import (
     best_runtime,
     contradictions,
@@ -35,7 +36,7 @@ from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Artifact, Draft, JobTask, Model, ModelState, Workload
 from tunefarm_text.coverage_words import NOT_TRIED, REASONS
 from tunefarm_tuning.core.latency import Disturbance, Latency
-from tunefarm_tuning.core.ratio import speedups
+from tunefarm_tuning.core.ratio import Ratio, speedups
 from tunefarm_tuning.measure.peak import Peak, Rate
 from tunefarm_tuning.records.coverage import MissReason
 
@@ -149,7 +150,10 @@ def test_no_job_makes_a_report_contradict_itself(report: JobReport) -> None:
         after = sum(kernel.share_after or 0.0 for kernel in report.kernels)
         assert 0 <= after <= 1 + 1e-9
         whole_sec = max(report.latency.tuned.median_sec, report.breakdown.kernels_after_sec)
-        assert report.breakdown.rest_after_sec == pytest.approx((1 - after) * whole_sec, abs=1e-9)
+        assert report.breakdown.shares_after_known or not after
+        assert not report.breakdown.shares_after_known or report.breakdown.rest_after_sec == pytest.approx(
+            (1 - after) * whole_sec, abs=1e-9
+        )
     page = Page(report_page(report))
     assert "−" not in "".join(page.row("kernels", "remainder") if report.breakdown else [])
     assert (REASONS[NOT_TRIED] in page.text) == any(kernel.reason == NOT_TRIED for kernel in report.kernels)
@@ -162,7 +166,8 @@ def broken(change: Callable[[dict[str, Any]], None]) -> list[str]:
     return contradictions(JobReport.model_validate(data))
 
 
-def sound() -> JobReport:
+def sound(*, timed_kernels: int = 2, slowed: float = 1.0) -> JobReport:
+    """Return a report of two kernels, of which the first ones are timed alone, `slowed` times as slow as in the network."""
     tasks = [
         task(position=0, workload_key="a", name="a", weight=2, trials=9, toolchain="t", best_cost_sec=1e-3, confirmations=0, spent_sec=1.0),
         task(position=1, workload_key="b", name="b", weight=1, trials=0, toolchain="t", confirmations=0, spent_sec=0.0),
@@ -177,10 +182,10 @@ def sound() -> JobReport:
             "misses": [{"workload_key": "b", "name": "b", "weight": 1, "reason": "no-record", "message": ""}],
         },
         "kernels": [
-            {"workload_key": "a", "untuned_sec": [0.004] * 3, "tuned_sec": [0.001] * 3},
-            {"workload_key": "b", "untuned_sec": [0.002] * 3, "tuned_sec": []},
-        ],
-        "alternatives": {"candidates": [{"workload_key": "b", "algorithm": "w", "chosen": False, "direct_sec": 0.002, "sum_sec": 1.0}]},
+            {"workload_key": "a", "untuned_sec": [slowed * 0.004] * 3, "tuned_sec": [slowed * 0.001] * 3},
+            {"workload_key": "b", "untuned_sec": [slowed * 0.002] * 3, "tuned_sec": []},
+        ][:timed_kernels],
+        "alternatives": {"candidates": [{"workload_key": "b", "algorithm": "w", "chosen": False, "direct_sec": slowed * 0.002, "sum_sec": 1.0}]},
         "latency": {"onnxruntime": None, **{name: latency.to_json() for name, latency in timed.items()}},
         FARM: {PEAK: peak.to_json(), "records": {}},
     }  # fmt: skip
@@ -205,6 +210,21 @@ def test_a_sound_report() -> None:
     assert report.kernels[0].speedup == pytest.approx(4.0)
     assert "1 kernel of 2 (50 %) had a turn: it was not tried" in "".join(report.warnings)
     assert "was not tried" in Page(report_page(report)).text
+
+
+def test_one_timed_kernel_of_a_busy_device_is_not_the_whole_network() -> None:
+    all_timed, one_timed = sound(slowed=9.0), sound(slowed=9.0, timed_kernels=1)
+    assert contradictions(all_timed) == contradictions(one_timed) == []
+    assert [kernel.share_after for kernel in all_timed.kernels] == [pytest.approx(0.5)] * 2
+    assert "Shares are of the kernels' sum." in " ".join(all_timed.warnings)
+    assert [kernel.share_after for kernel in one_timed.kernels] == [None, None], (
+        "it was 100 % of an inference"
+    )
+    assert "Shares are not known, because 1 kernel of 2 was not timed." in " ".join(one_timed.warnings)
+    data = one_timed.model_dump()
+    data["kernels"][0]["share_after"] = 1.0
+    said = " ".join(contradictions(JobReport.model_validate(data)))
+    assert "not known how long the others take" in said
 
 
 @pytest.mark.parametrize(
@@ -289,6 +309,21 @@ def test_the_latency_is_measured_where_it_can_be() -> None:
     assert (latency.sec, latency.is_measured) == (0.6, True)
     for unmeasured in (None, {}, {"latency": None}, {"latency": 3}, {"latency": {"tuned": None}}):
         assert latency_of(job(best_latency_sec=0.5, **listed_numbers(unmeasured))).sec == 0.5
+
+
+def test_a_speedup_that_is_not_known_is_not_the_first_of_a_list() -> None:
+    ratio = {"value": 1944.5, "low": 0.12, "high": 21_741.7}
+    latency = {
+        name: Latency(samples_sec=(0.1,) * 5, threads=2).to_json()
+        for name in ("tuned", "untuned", "onnxruntime")
+    }
+    report = {"latency": {**latency, "ratios": {"untuned": ratio, "onnxruntime": {**ratio, "high": 2.0}}}}
+    numbers = listed_numbers(report)
+    assert ratios_of(report)["untuned"].text == "not known"
+    for low in (0.12, 59.0):
+        untold = ratio_of(Ratio(value=1944.5, low=low, high=21_741.7))
+        assert (untold.text, untold.verdict) == ("not known", "same")
+    assert (numbers["over_untuned"], numbers["over_runtime"]) == (None, 1944.5)
 
 
 def test_lists_have_the_numbers_of_the_report() -> None:

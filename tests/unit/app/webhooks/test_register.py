@@ -35,6 +35,11 @@ def test_gone_is_gone(farm: Any, tuning_job: Job, receiver: Receiver, senders: A
     assert len(receiver.requests) == 1
     with farm.services.uow.read() as repos:
         assert "410" in repos.webhooks.get(webhook.id).disabled_reason
+    told = [delivery.error for delivery in deliveries(farm, webhook)]
+    assert "the receiver answered 410" in told, (
+        "the delivery that met the 410 said that the webhook is disabled"
+    )
+    assert "the webhook is disabled" in told, "the other one was not sent"
 
 
 def test_deleted_while_it_is_told(farm: Any, tuning_job: Job, receiver: Receiver, senders: Any) -> None:

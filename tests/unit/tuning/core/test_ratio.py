@@ -115,6 +115,7 @@ def test_all_of_a_network() -> None:
     [
         (Ratio(value=1.24, low=1.21, high=1.27), "1.24×"),
         (Ratio(value=2.5, low=1.2, high=3.94), "between 1.2 and 3.9×"),
+        (Ratio(value=1944.5, low=0.12, high=21_741.7), "not known"),
         (Ratio(value=0.6, low=0.44, high=12.4), "between 0.44 and 12×"),
         (Ratio(value=1.24), "about 1.24×"),
     ],
