@@ -113,6 +113,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "Slice": tensors.convert_slice,
     "Softplus": elementwise.convert_softplus,
     "SpaceToDepth": images.convert_space_to_depth,
+    "Split": tensors.convert_split,
     "Squeeze": tensors.convert_squeeze,
     "Sum": arithmetic.convert_sum,
     "TensorScatter": elementwise.convert_tensor_scatter,
