@@ -18,11 +18,11 @@ MAX_ELEMENTS = 4096
 _MAX_WEIGHTS = 1 << 22
 
 _FOLDED = frozenset({
-    "Abs", "Add", "And", "Cast", "CastLike", "Ceil", "Concat", "Constant", "ConstantOfShape", "CumSum", "Div", "Equal", "Expand",
-    "Floor", "Gather", "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Identity", "Less",
-    "LessOrEqual", "Max", "MelWeightMatrix", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "Or", "Range", "ReduceMax",
-    "Pow", "Reciprocal", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Round", "ScatterElements", "ScatterND", "Shape", "Sign",
-    "Size", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
+    "Abs", "Add", "And", "Cast", "CastLike", "Ceil", "Clip", "Concat", "Constant", "ConstantOfShape", "Cos", "CumSum", "Div", "Equal", "Exp",
+    "Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Identity", "Less",
+    "LessOrEqual", "Log", "MatMul", "Max", "MelWeightMatrix", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "Or", "Range", "ReduceMax",
+    "Pow", "Reciprocal", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Round", "ScatterElements", "ScatterND", "Shape", "Sigmoid", "Sign",
+    "Sin", "Size", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
     "Xor",
 })  # fmt: skip
 
