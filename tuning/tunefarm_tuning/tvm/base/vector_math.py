@@ -252,6 +252,14 @@ def _log1p(named: _Named, x: Any) -> Any:
     return tirx.Select(x == _like(x, math.inf), x, result)
 
 
+def _atanh(named: _Named, x: Any) -> Any:
+    """Return half of ln(1 + 2x / (1 - x)), of a positive number: of a negative one near -1 the logarithm's argument has few digits."""
+    size = named(tirx.Select(x < _like(x, 0.0), -x, x))
+    ratio = named(size * _like(x, 2.0) / (_like(x, 1.0) - size))
+    result = named(_log1p(named, ratio) * _like(x, 0.5))
+    return tirx.Select(x < _like(x, 0.0), -result, result)
+
+
 def _pow(named: _Named, x: Any, y: Any) -> Any:
     """Return 2^(y · log2 |x|), computed in float64, with the sign and the exceptions of C's ``pow``."""
     size = named(tirx.Select(x < _like(x, 0.0), -x, x))
@@ -339,6 +347,7 @@ _ALONE: Mapping[str, Callable[..., Any]] = {
     "prim.log2": _log2,
     "tirx.log10": lambda named, x: _log(named, x) * _like(x, 1 / math.log(10)),
     "tirx.log1p": _log1p,
+    "tirx.atanh": _atanh,
     "tirx.pow": _pow,
     "tirx.sin": partial(_sine, turns=0),
     "tirx.cos": partial(_sine, turns=1),

@@ -116,6 +116,16 @@ def test_logarithms(function: Any, reference: Any, *, vector: bool) -> None:
     check(function, reference, values.astype(np.float32), 4e-7, vector=vector)
 
 
+@pytest.mark.parametrize("vector", [True, False])
+def test_atanh_keeps_its_digits_near_zero(*, vector: bool) -> None:
+    rng = np.random.default_rng(0)
+    sizes = np.exp(-np.exp(rng.uniform(-14, 4.3, _N - 16))) * rng.choice([1, -1], _N - 16)
+    values = np.concatenate(
+        [sizes, np.resize([1.0, -1.0, 1.5, -2.0, 0.0, math.nan, math.inf, -math.inf], 16)]
+    )
+    check(tirx.atanh, np.arctanh, values.astype(np.float32), 4e-7, vector=vector)
+
+
 @pytest.mark.parametrize(("function", "reference"), [(tirx.sin, np.sin), (tirx.cos, np.cos)])
 def test_sines(function: Any, reference: Any) -> None:
     rng = np.random.default_rng(0)

@@ -109,6 +109,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "Selu": arithmetic.convert_selu,
     "Shape": tensors.convert_shape,
     "SimplifiedLayerNormalization": inside_float32(layer_norms.convert_simplified_layer_norm),
+    "Sinh": elementwise.convert_sinh,
     "Size": tensors.convert_size,
     "Slice": tensors.convert_slice,
     "Softplus": elementwise.convert_softplus,
