@@ -71,3 +71,17 @@ def test_large_constants_are_resized_by_a_kernel() -> None:
     pixels = g.node("Resize", mask(g), "", "", g.ints(1, 2, 240, 300), mode="nearest")
     g.output(g.node("Add", g.input("x", [1, 2, 240, 300]), pixels))
     assert "relax.add" in operators(g) != ["relax.add"]
+
+
+def test_scalars_that_a_quantiser_stores_in_integers_decide_shapes(tmp_path: Path) -> None:
+    """As DPT, whose patches are as many as the root of its words: the exponent, too, becomes `DequantizeLinear` of an integer."""
+    g = GraphBuilder()
+    x = g.input("x", [1, 16, 6])
+    words = g.node(
+        "Cast", g.node("Gather", g.node("Shape", x), g.constant(np.array(1))), to=TensorProto.FLOAT
+    )
+    half = g.node("DequantizeLinear", g.constant(np.array(4, np.int8)), g.constant(np.float32(0.125)))
+    side = g.node("Cast", g.node("Pow", words, half), to=TensorProto.INT64)
+    side = g.node("Unsqueeze", side, g.ints(0))
+    g.output(g.node("Reshape", x, g.node("Concat", g.ints(1), side, side, g.ints(6), axis=0)))
+    checked_network(g, tmp_path)

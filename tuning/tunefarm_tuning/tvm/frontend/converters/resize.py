@@ -32,6 +32,8 @@ from tunefarm_tuning.tvm.frontend.node_context import (
 
 _TVM_COORDINATES = frozenset({"half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"})
 _MAX_PICKS = 4
+_PARTS = 1 << 8
+"""Weights of bytes are multiples of one over this, so that sums along two axes fit into the digits of a float32."""
 _MOST_FOLDED = 1 << 16
 """Elements of a constant that is resized at the import, afterwards."""
 
@@ -118,6 +120,9 @@ def resize(context: NodeContext, x: Any, resized: dict[int, Axis], method: Metho
     ):  # the weights of rows are not rounded to its eight digits
         wide = resize(context, context.emit(relax.op.astype(x, "float32")), changed, method, outside)
         return relax.op.astype(context.emit(wide), dtype)
+    if _cuts_bytes(dtype, changed, method):
+        wide = resize(context, context.emit(relax.op.astype(x, "float32")), changed, method, outside)
+        return relax.op.astype(context.emit(wide), dtype)
     if method.mode != "nearest" and not dtype.startswith("float"):
         raise UnsupportedFormError(f"mode {method.mode} of {dtype} is not supported: cast to float before it")
     known = constant(x)
@@ -150,6 +155,19 @@ def resize(context: NodeContext, x: Any, resized: dict[int, Axis], method: Metho
     if inside is not None and not inside.all():
         x = context.emit(relax.op.where(const(inside), x, full_rank(outside, len(shape), dtype)))
     return x
+
+
+def _cuts_bytes(dtype: str, changed: dict[int, Axis], method: Method) -> bool:
+    """Return whether bytes can be resized as floats that are cut to integers, as in ONNX Runtime.
+
+    That takes weights of few bits: with others a sum may be a whole number in one order and a little less in another.
+    """
+    if dtype not in ("int8", "uint8") or method.mode != "linear" or method.antialias:
+        return False
+    if method.coordinates == "tf_crop_and_resize" or len(changed) > 2:
+        return False
+    shares = [_weights(_positions(change, method), change, method) for change in changed.values()]
+    return all(np.array_equal(share * _PARTS, np.round(share * _PARTS)) for share in shares)
 
 
 def _is_folded(known: NDArray[Any], changed: dict[int, Axis], method: Method) -> bool:
