@@ -4,7 +4,7 @@ Usage::
 
     taskset -c 1 python -m benchmarks.vector_math
 
-The coefficients that it prints first are those in `tunefarm_tuning.tvm.base.vector_math`, rounded to float32 for ``erf``.
+The coefficients that it prints first are those in `tunefarm_tuning.tvm.base.vector_math`, rounded to float32 for ``erf`` and ``tanh``.
 """
 
 from __future__ import annotations
@@ -35,23 +35,32 @@ def fit_exp(degree: int = 6) -> list[float]:
     return [float(c) for c in fitted.coef]
 
 
-def fit_erf(above: int = 5, below: int = 5, end: float = 4.0) -> tuple[list[float], list[float]]:
-    """Fit erf(x)/x by a ratio of polynomials in x², by least squares weighted anew until the error is even (Lawson's way)."""
+def fit_ratio(
+    function: Callable[[Any], Any], above: int, below: int, end: float, first: float | None = None
+) -> tuple[list[float], list[float]]:
+    """Fit function(x)/x by a ratio of polynomials in x², by least squares weighted anew until the error is even (Lawson's way).
+
+    The ratio begins with `first`, if that is given.
+    """
     points = end * 0.5 * (1 - np.cos(math.pi * (np.arange(4000) + 0.5) / 4000))
     points = points[points > 1e-4]
-    square, wanted = points * points, _erf(points) / points
+    square, wanted = points * points, function(points) / points
+    known = 0 if first is None else 1
+    start = np.full(known, first or 0.0)
     weights, p, q = np.ones_like(points), np.zeros(above + 1), np.array([1.0, *np.zeros(below)])
     for _ in range(_ROUNDS):
         columns = np.hstack(
             [
-                np.vander(square, above + 1, increasing=True),
+                np.vander(square, above + 1, increasing=True)[:, known:],
                 -wanted[:, None] * np.vander(square, below + 1, increasing=True)[:, 1:],
             ]
         )
         rows = weights / wanted / np.abs(polyval(square, q))
         scale = np.linalg.norm(columns * rows[:, None], axis=0)
-        solved = np.linalg.lstsq(columns * rows[:, None] / scale, wanted * rows, rcond=None)[0] / scale
-        p, q = solved[: above + 1], np.concatenate([[1.0], solved[above + 1 :]])
+        left = (wanted - start.sum()) * rows
+        solved = np.linalg.lstsq(columns * rows[:, None] / scale, left, rcond=None)[0] / scale
+        p = np.concatenate([start, solved[: above + 1 - known]])
+        q = np.concatenate([[1.0], solved[above + 1 - known :]])
         error = np.abs(polyval(square, p) / polyval(square, q) / wanted - 1)
         weights *= (1e-3 + error / error.max()) ** 0.3
         weights /= weights.max()
@@ -104,8 +113,11 @@ def measure(function: Callable[[Any], Any], values: NDArray[np.float32]) -> tupl
 
 def main() -> None:
     print("exp:", fit_exp())
-    for side in fit_erf():
-        print("erf:", side)
+    for name, sides in (
+        ("erf", fit_ratio(_erf, 5, 5, 4.0)),
+        ("tanh", fit_ratio(np.tanh, 4, 4, 9.02, first=1.0)),
+    ):
+        print(f"{name}: {sides[0]}, {sides[1]}")
     for name, coefficients in others().items():
         print(f"{name}:", coefficients)
     rng = np.random.default_rng(0)
@@ -113,6 +125,7 @@ def main() -> None:
     calls: dict[str, tuple[Any, Callable[[Any], Any], Any]] = {
         "exp": (tirx.exp, lambda x: tirx.call_pure_extern("float32", "expf", x), np.exp),
         "erf": (tirx.erf, lambda x: tirx.call_pure_extern("float32", "erff", x), _erf),
+        "tanh": (tirx.tanh, lambda x: tirx.call_pure_extern("float32", "tanhf", x), np.tanh),
         "log": (tirx.log, lambda x: tirx.call_pure_extern("float32", "logf", x), np.log),
         "log1p": (tirx.log1p, lambda x: tirx.call_pure_extern("float32", "log1pf", x), np.log1p),
         "sin": (tirx.sin, lambda x: tirx.call_pure_extern("float32", "sinf", x), np.sin),

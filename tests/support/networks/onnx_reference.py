@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onnx_models import GraphBuilder
 from tvm import relax
 
-from tunefarm_tuning.frontend.onnx.reference.exact_products import with_exact_products
+from tunefarm_tuning.frontend.onnx.reference.exact_products import multiply_exactly
 from tunefarm_tuning.reference.comparison import compare_arrays
 from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.parse import parse_target
@@ -67,8 +67,11 @@ def reference_outputs(path: Path, loaded: LoadedModel, inputs: list[NDArray[Any]
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
-    model = with_exact_products(onnx.load(path)).SerializeToString()
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    model = onnx.load(path)
+    multiply_exactly(model)
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     feed = {spec.name: value for spec, value in zip(loaded.inputs, inputs, strict=True)}
     return list(session.run([spec.name for spec in loaded.outputs], feed))
 

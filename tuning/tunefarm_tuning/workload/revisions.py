@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import cache
 from importlib import metadata
 
-IMPORTER = 16
+IMPORTER = 17
 """Which models can be imported. A model that an earlier revision refused may be uploaded again."""
 
-GRAPH_PASSES = 25
+GRAPH_PASSES = 26
 """Which kernels a model has. The compiler asks for records of other tasks than those that earlier passes extracted."""
 
 SPACES = 5
@@ -22,7 +22,7 @@ KERNEL_CODE = 36
 """Which machine code a workload has under a config or a default schedule, and how kernels are checked. What earlier compiles found
 out about kernels (`records.findings`) no longer holds."""
 
-REFERENCES = 3
+REFERENCES = 4
 """How ONNX Runtime is asked for expected outputs, and how far outputs may be from them."""
 
 

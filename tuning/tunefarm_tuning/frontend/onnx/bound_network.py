@@ -18,7 +18,7 @@ from tunefarm_tuning.frontend.onnx.binding import bind_inputs, real_inputs
 from tunefarm_tuning.frontend.onnx.bound_values import bound_arrays
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import flatten_control_flow, has_control_flow
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes, read_model
-from tunefarm_tuning.frontend.onnx.reference.exact_products import with_exact_products
+from tunefarm_tuning.frontend.onnx.reference.exact_products import exact_products
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.task import TensorSpec
 
@@ -114,7 +114,10 @@ def runnable_bytes(model: onnx.ModelProto, *, rounds: bool = True) -> bytes:
         InvalidModelError: too-large.
     """
     model = widened(model, rounds=rounds) if uses_bfloat16(model.graph) else model
-    return onnx_bytes(with_exact_products(_computing_in_floats(model)) if rounds else model)
+    if not rounds:
+        return onnx_bytes(model)
+    with exact_products(_computing_in_floats(model)) as exact:
+        return onnx_bytes(exact)
 
 
 def _computing_in_floats(model: onnx.ModelProto) -> onnx.ModelProto:

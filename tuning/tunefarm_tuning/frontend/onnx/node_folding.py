@@ -16,13 +16,15 @@ from onnx.reference import ReferenceEvaluator
 
 MAX_ELEMENTS = 4096
 _MAX_WEIGHTS = 1 << 22
+_DEQUANTIZED_SINCE = 19
+"""The first opset whose `DequantizeLinear` ONNX's evaluator knows; of scalars it means the same in all."""
 
 _FOLDED = frozenset({
-    "Abs", "Add", "And", "Cast", "CastLike", "Ceil", "Concat", "Constant", "ConstantOfShape", "CumSum", "Div", "Equal", "Expand",
-    "Floor", "Gather", "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Identity", "Less",
-    "LessOrEqual", "Max", "MelWeightMatrix", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "Or", "Range", "ReduceMax",
-    "Pow", "Reciprocal", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Round", "ScatterElements", "ScatterND", "Shape", "Sign",
-    "Size", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
+    "Abs", "Add", "And", "Cast", "CastLike", "Ceil", "Clip", "Concat", "Constant", "ConstantOfShape", "Cos", "CumSum", "DequantizeLinear", "Div", "Equal", "Exp",
+    "Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Identity", "Less",
+    "LessOrEqual", "Log", "MatMul", "Max", "MelWeightMatrix", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "Or", "Range", "ReduceMax",
+    "Pow", "Reciprocal", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Round", "ScatterElements", "ScatterND", "Shape", "Sigmoid", "Sign",
+    "Sin", "Size", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
     "Xor",
 })  # fmt: skip
 
@@ -45,6 +47,10 @@ def fold_node(
     present = [value for value in values if value is not None]
     if node.op_type not in _FOLDED or sum(value.size for value in present) > MAX_ELEMENTS:
         return None
+    if node.op_type == "DequantizeLinear":
+        if any(value.ndim for value in present):
+            return None  # a weight, which is multiplied as it is stored; of scalars, shapes may be computed
+        opset = max(opset, _DEQUANTIZED_SINCE)
     try:
         if not _stays_small(node.op_type, present):
             return None

@@ -25,7 +25,7 @@ from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bound_network, runnable_bytes
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes
-from tunefarm_tuning.frontend.onnx.reference.exact_products import with_exact_products
+from tunefarm_tuning.frontend.onnx.reference.exact_products import multiply_exactly
 from tunefarm_tuning.frontend.onnx.reference.parts import Network, Rounding
 from tunefarm_tuning.frontend.onnx.reference.rounding import rounds_values
 from tunefarm_tuning.frontend.onnx.reference.runtime import open_session, run_session
@@ -72,7 +72,8 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
         InvalidInputError: ``"samples-failed"``: it cannot run it on a sample set.
     """
     network = _network(params)
-    model, specs = with_exact_products(network.model), network.inputs
+    model, specs = network.model, network.inputs
+    multiply_exactly(model)
     rounds, bfloat16 = rounds_values(model.graph), uses_bfloat16(model.graph)
     count = len(model.graph.output)
     _add_outputs(model.graph, [name for part in params["parts"] for end in part.values() for name in end])
@@ -201,7 +202,8 @@ def make_parts(params: dict[str, Any]) -> dict[str, Any]:
     given = dict(zip([spec.name for spec in specs], load_arrays(params["feeds"]), strict=True))
 
     def values_of(model: onnx.ModelProto) -> list[NDArray[Any]]:
-        session = open_session(onnx_bytes(with_exact_products(model)), params["threads"], optimised=False)
+        multiply_exactly(model)
+        session = open_session(onnx_bytes(model), params["threads"], optimised=False)
         return run_session(session, list(given), list(given.values()))
 
     if untyped := network.untyped():
@@ -222,8 +224,10 @@ def make_parts(params: dict[str, Any]) -> dict[str, Any]:
         TensorSpec(name=name, shape=array.shape, dtype=str(array.dtype))
         for name, array in zip(cut.inputs, feeds, strict=True)
     ]
-    runnable = with_exact_products(cut.model)
-    source = onnx_bytes(runnable)
+    files = params["to"]
+    Path(files["model"]).write_bytes(onnx_bytes(cut.model))
+    multiply_exactly(cut.model)
+    source = onnx_bytes(cut.model)
     session = open_session(source, params["threads"], optimised=False)
     started = time.monotonic()
     arrays = _run(session, cut_specs, feeds)
@@ -232,7 +236,7 @@ def make_parts(params: dict[str, Any]) -> dict[str, Any]:
     def variants() -> Variants:
         ways = Variants(
             source,
-            runnable,
+            cut.model,
             cut_specs,
             threads=params["threads"],
             budget_sec=params["budget_sec"],
@@ -254,8 +258,6 @@ def make_parts(params: dict[str, Any]) -> dict[str, Any]:
                 measured = None if steps is None else steps[0].widths[position]
                 wanted[position] = arrays[position]
                 widths[position] = width_with_shares(arrays[position], measured, STEPS)
-    files = params["to"]
-    Path(files["model"]).write_bytes(onnx_bytes(cut.model))
     save_arrays(Path(files["inputs"]), feeds)
     save_arrays(Path(files["outputs"]), wanted)
     save_widths(Path(files["widths"]), widths)

@@ -1,13 +1,14 @@
-"""Compute ``exp``, ``erf``, logarithms, powers, sines and cosines as polynomials, and all that rounds, in vector instructions.
+"""Compute ``exp``, ``erf``, ``tanh``, logarithms, powers, sines and cosines as polynomials, and all that rounds, in vector instructions.
 
 LLVM has no vector form of them: it takes a vector apart and calls the C library for each element, 2 to 8 ns at a time. A GELU
 behind a small matmul then takes longer than the matmul. These rules replace them in every kernel for a CPU, when its
-loops are lowered. Operators that TVM builds on ``exp`` (sigmoid, tanh, softmax) gain as well.
+loops are lowered. Operators that TVM builds on ``exp`` (sigmoid, softmax) gain as well. Its ``tanh``, also built on ``exp``, loses digits
+near zero.
 
 TVM takes ``nearbyint``, ``rsqrt`` and ``erf`` for functions of scalars, and makes a plain loop of a vector that has one. LLVM finds most of
 these loops. Where a tile's are unrolled, it found the first: the activations of quantised networks were written byte by byte.
 
-Errors for float32: ``exp`` within 3e-7 of its value, and 0 below 2^-125; ``erf`` within 4e-7 of its value; logarithms and powers within
+Errors for float32: ``exp`` within 3e-7 of its value, and 0 below 2^-125; ``erf`` and ``tanh`` within 4e-7 of their values; logarithms and powers within
 3e-7; sines and cosines within 2e-7 up to 2^31, beyond which they are some number of -1 to 1. Infinities and NaN come out as in the C
 library. ``benchmarks/vector_math.py`` fits the coefficients and measures all.
 """
@@ -59,9 +60,19 @@ _ERF_BELOW = (1.0, 0.5048398971557617, 0.11534181237220764, 0.015205547213554382
 _ERF_MOST = 4.0
 """Beyond this argument the value is ±1 in float32."""
 
+_TANH_ABOVE = (1.0, 0.13382697105407715, 0.0034974694717675447, 2.0636005501728505e-05, 1.33845157179735e-08)
+_TANH_BELOW = (1.0, 0.4671601951122284, 0.02588440664112568, 0.00032885363907553256, 7.790347922309593e-07)
+"""Coefficients of a ratio of polynomials in the square, times the argument: 1 at first, so that near zero the value is the argument."""
+_TANH_MOST = 9.011
+"""Beyond this argument the value is ±1 in float32."""
+_TANH64_ABOVE = (-1614.6876844170845, -99.28772310019185, -0.9643991794250523)
+_TANH64_BELOW = (4844.063053251255, 2235.4883906010045, 112.81167849163293, 1.0)
+"""Coefficients of a ratio of polynomials in the square that is left without the argument; those of Cephes."""
+_TANH64_NEAR = 0.625
+"""Below this argument TVM's value has lost digits."""
 
 _MOST_CALLS = 32
-_ERF = "tirx.erf"
+_ERF, _TANH = "tirx.erf", "tirx.tanh"
 _VECTORIZABLE = ("tirx.nearbyint", "tirx.rsqrt", _ERF)
 
 
@@ -69,10 +80,10 @@ def register() -> None:
     """Compute and vectorise functions so in every kernel that this process builds for LLVM from now on."""
     for name in _VECTORIZABLE:
         tvm.ir.Op.get(name).set_attr("TVectorizable", True)
-    for name, approximate in (("tirx.exp", _exp), (_ERF, _erf)):
+    for name, rule in (("tirx.exp", partial(_rule, _exp)), (_ERF, partial(_rule, _erf)), (_TANH, _tanh_rule)):
         op = tvm.ir.Op.get(name)
         own = op.get_attr("llvm.FLowerIntrinsic") or op.get_attr("default.FLowerIntrinsic")
-        tirx.op.register_intrin_lowering(name, target="llvm", f=_rule(approximate, own), level=_LEVEL)
+        tirx.op.register_intrin_lowering(name, target="llvm", f=rule(own), level=_LEVEL)
 
 
 def _rule(approximate: Callable[[Any], Any], own: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -86,6 +97,18 @@ def _rule(approximate: Callable[[Any], Any], own: Callable[[Any], Any]) -> Calla
             elements = [tirx.Shuffle([value], [number]) for number in range(int(lanes))]
             return tirx.Shuffle([own(tirx.erf(each)) for each in elements], list(range(int(lanes))))
         return own(call)
+
+    return lower
+
+
+def _tanh_rule(own: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def lower(call: Any) -> Any:
+        approximated = _in_float32(partial(_with_names, _tanh), call)
+        return (
+            _with_names(partial(_tanh64, own=own(call)), call.args[0])
+            if approximated is None
+            else approximated
+        )
 
     return lower
 
@@ -182,6 +205,21 @@ def _erf(x: Any) -> Any:
     return tirx.Select(x > _like(x, _ERF_MOST), _like(x, 1.0), result)
 
 
+def _tanh(named: _Named, x: Any) -> Any:
+    square, most = named(x * x), _like(x, 1.0)
+    result = named(x * _polynomial(square, _TANH_ABOVE) / _polynomial(square, _TANH_BELOW))
+    # Never beyond ±1, as a root of 1 - tanh² may follow; and exactly that at the ends, as in `_erf`. This keeps a NaN, too.
+    result = tirx.Select(tirx.any(x > _like(x, _TANH_MOST), result > most), most, result)
+    return tirx.Select(tirx.any(x < _like(x, -_TANH_MOST), result < -most), -most, result)
+
+
+def _tanh64(named: _Named, x: Any, *, own: Any) -> Any:
+    """Return a value in float64: TVM's own but for near zero."""
+    square = named(x * x)
+    near = x + x * square * (_polynomial(square, _TANH64_ABOVE) / _polynomial(square, _TANH64_BELOW))
+    return tirx.Select(square < _like(x, _TANH64_NEAR**2), near, own)
+
+
 def _log(named: _Named, x: Any) -> Any:
     """Return ln(m · 2^e), where m lies between the root of 1/2 and that of 2."""
     mantissa, exponent = _parts(named, x)
@@ -212,6 +250,14 @@ def _log1p(named: _Named, x: Any) -> Any:
     kept = named(total - _like(x, 1.0))
     result = tirx.Select(kept == _like(x, 0.0), x, _log(named, total) * (x / kept))
     return tirx.Select(x == _like(x, math.inf), x, result)
+
+
+def _atanh(named: _Named, x: Any) -> Any:
+    """Return half of ln(1 + 2x / (1 - x)), of a positive number: of a negative one near -1 the logarithm's argument has few digits."""
+    size = named(tirx.Select(x < _like(x, 0.0), -x, x))
+    ratio = named(size * _like(x, 2.0) / (_like(x, 1.0) - size))
+    result = named(_log1p(named, ratio) * _like(x, 0.5))
+    return tirx.Select(x < _like(x, 0.0), -result, result)
 
 
 def _pow(named: _Named, x: Any, y: Any) -> Any:
@@ -301,6 +347,7 @@ _ALONE: Mapping[str, Callable[..., Any]] = {
     "prim.log2": _log2,
     "tirx.log10": lambda named, x: _log(named, x) * _like(x, 1 / math.log(10)),
     "tirx.log1p": _log1p,
+    "tirx.atanh": _atanh,
     "tirx.pow": _pow,
     "tirx.sin": partial(_sine, turns=0),
     "tirx.cos": partial(_sine, turns=1),

@@ -82,6 +82,28 @@ def test_float32(function: Any, reference: Any, error: float, *, vector: bool) -
 
 
 @pytest.mark.parametrize("vector", [True, False])
+def test_tanh_keeps_its_digits_near_zero(*, vector: bool) -> None:
+    rng = np.random.default_rng(0)
+    sizes = np.exp(rng.uniform(-86, 4, _N - 16)) * rng.choice([1, -1], _N - 16)
+    values = np.concatenate([sizes, np.resize(_SPECIALS, 16)]).astype(np.float32)
+    check(tirx.tanh, np.tanh, values, 4e-7, vector=vector)
+
+
+def test_tanh_ends_at_one_exactly_and_is_never_beyond() -> None:
+    values = np.concatenate([np.linspace(9.02, 30, 62), [1e30, math.inf]]).astype(np.float32)
+    assert np.all(evaluate(tirx.tanh, values, vector=True) == 1)
+    assert np.all(evaluate(tirx.tanh, -values, vector=True) == -1)
+    assert np.max(evaluate(tirx.tanh, np.linspace(3, 9.1, _N).astype(np.float32), vector=True)) == 1
+
+
+@pytest.mark.parametrize("vector", [True, False])
+def test_tanh_of_float64(*, vector: bool) -> None:
+    rng = np.random.default_rng(0)
+    values = np.exp(rng.uniform(-80, 4, _N)) * rng.choice([1, -1], _N)
+    np.testing.assert_allclose(evaluate(tirx.tanh, values, vector=vector), np.tanh(values), rtol=1e-15)
+
+
+@pytest.mark.parametrize("vector", [True, False])
 @pytest.mark.parametrize(
     ("function", "reference"),
     [(tirx.log, np.log), (tirx.log2, np.log2), (tirx.log10, np.log10), (tirx.log1p, np.log1p)],
@@ -92,6 +114,16 @@ def test_logarithms(function: Any, reference: Any, *, vector: bool) -> None:
     near = np.concatenate([1 + rng.normal(size=_N // 4) * 1e-3, rng.normal(size=_N // 4 - 16) * 1e-4])
     values = np.concatenate([sizes, near, [1.0, -1.0, 1e-45, *_SPECIALS[:6], *_SPECIALS[:7]]])
     check(function, reference, values.astype(np.float32), 4e-7, vector=vector)
+
+
+@pytest.mark.parametrize("vector", [True, False])
+def test_atanh_keeps_its_digits_near_zero(*, vector: bool) -> None:
+    rng = np.random.default_rng(0)
+    sizes = np.exp(-np.exp(rng.uniform(-14, 4.3, _N - 16))) * rng.choice([1, -1], _N - 16)
+    values = np.concatenate(
+        [sizes, np.resize([1.0, -1.0, 1.5, -2.0, 0.0, math.nan, math.inf, -math.inf], 16)]
+    )
+    check(tirx.atanh, np.arctanh, values.astype(np.float32), 4e-7, vector=vector)
 
 
 @pytest.mark.parametrize(("function", "reference"), [(tirx.sin, np.sin), (tirx.cos, np.cos)])
@@ -137,7 +169,7 @@ def test_erf_ends_at_one_exactly() -> None:
 @pytest.mark.parametrize(("dtype", "error"), [("float16", 1e-3), ("float64", 1e-14)])
 @pytest.mark.parametrize(
     ("function", "reference"),
-    [(tirx.exp, np.exp), (tirx.erf, _erf), (tirx.log1p, np.log1p), (tirx.cos, np.cos)],
+    [(tirx.exp, np.exp), (tirx.erf, _erf), (tirx.tanh, np.tanh), (tirx.log1p, np.log1p), (tirx.cos, np.cos)],
 )
 def test_other_widths(function: Any, reference: Any, dtype: str, error: float) -> None:
     values = np.linspace(-0.9, 3, 64).astype(dtype)
@@ -194,6 +226,7 @@ def code_of(function: Callable[[Any], Any], target: str = "host") -> str:
     ("function", "names"),
     [
         (lambda x: tirx.erf(tirx.exp(x)), ("erff", "llvm.exp")),
+        (tirx.tanh, ("tanhf", "llvm.exp")),
         (lambda x: tirx.log1p(x) + tirx.log(x), ("log1pf", "llvm.log")),
         (lambda x: tirx.sin(x) * tirx.cos(x), ("llvm.sin", "llvm.cos")),
         (lambda x: tirx.pow(x, x), ("llvm.pow",)),
@@ -209,6 +242,7 @@ def test_no_call_of_the_c_library_is_left(function: Any, names: tuple[str, ...],
         lambda x: tirx.log(tirx.log(tirx.log(tirx.log(x)))),
         lambda x: tirx.sin(tirx.sin(tirx.sin(x))),
         lambda x: x * tirx.tanh(tirx.log(1 + tirx.exp(x))),
+        lambda x: tirx.tanh(tirx.tanh(tirx.tanh(x))),
         lambda x: tirx.tanh(x + tirx.pow(x, tirx.const(3.0, "float32"))),
     ],
 )

@@ -160,3 +160,15 @@ def test_a_gather_with_constant_indices_is_one_operator_and_without_convolutions
     assert sorted(filter(None, operators)) == ["relax.add", "relax.take", "relax.take"]
     assert convert_layout(imported) is imported
     checked_network(g, tmp_path)
+
+
+@pytest.mark.parametrize("is_input", [True, False])
+def test_a_split_into_one_piece_stops_no_layout_pass(is_input: bool, tmp_path: Path) -> None:
+    """As detectors divide the boxes of a batch of one image."""
+    g = GraphBuilder()
+    x = g.conv(g.input("x", [1, 3, 8, 6]), 3, 5)
+    piece = g.node("Split", x, *([g.ints(5)] if is_input else []), axis=1)
+    g.output(g.conv(g.node("Relu", piece), 5, 4))
+    imported = import_bound(bind_model(g.model(opset=13), Binding())).module
+    assert convert_layout(imported) is not imported
+    checked_network(g, tmp_path)

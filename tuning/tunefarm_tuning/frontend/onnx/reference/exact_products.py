@@ -3,11 +3,14 @@
 On x86 CPUs without an instruction for products of bytes (AVX2 alone, AVX-512 without VNNI) it multiplies unsigned activations and
 signed weights by `vpmaddubsw`, whose sums of two products end at 16 bits: with large weights its results are wrong. Unsigned
 weights it multiplies exactly there, and they mean the same with a zero point that is 128 larger. Its graph optimisations make such
-products of `DequantizeLinear` before a product of floats.
+products of `DequantizeLinear` before a product of floats. `ConvInteger`, which multiplies the other way round, is wrong of signed
+activations and unsigned weights.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,24 +19,29 @@ from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
 _HALF = 128
+_OTHER = {TensorProto.INT8: TensorProto.UINT8, TensorProto.UINT8: TensorProto.INT8}
+_DTYPES = {TensorProto.INT8: np.int8, TensorProto.UINT8: np.uint8}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Product:
-    """Positions among a node's inputs.
+    """Positions among a node's inputs, and the types that ONNX Runtime multiplies wrongly.
 
     Attributes:
         weight: The weight.
         zero: Its zero point.
         data: What has the element type of the activations, any of them; empty if the node rounds floats to uint8.
+        wrong: The element type of weights that become the other one, if the activations have that.
     """
 
     weight: int
     zero: int
     data: tuple[int, ...] = ()
+    wrong: int = TensorProto.INT8
 
 
 _PRODUCTS = {
+    "ConvInteger": (_Product(weight=1, zero=3, data=(2, 0), wrong=TensorProto.UINT8),),
     "QLinearConv": (_Product(weight=3, zero=5, data=(2, 0)),),
     "QLinearMatMul": (_Product(weight=3, zero=5, data=(2, 0)),),
     "QGemm": (_Product(weight=3, zero=5, data=(2, 0)),),
@@ -43,7 +51,6 @@ _PRODUCTS = {
     "DynamicQuantizeMatMul": (_Product(weight=1, zero=3),),
     "DynamicQuantizeLSTM": (_Product(weight=1, zero=9), _Product(weight=2, zero=11)),
 }
-"""By operator; `ConvInteger` is exact as it is."""
 _DEQUANTISED = _Product(weight=0, zero=2)
 _FUSED = frozenset({"Conv", "Gemm", "MatMul"})
 """Products of floats that the optimiser makes products of bytes, where both factors come from `DequantizeLinear`. It makes signed
@@ -52,33 +59,46 @@ _MADE_UNSIGNED = {"DynamicQuantizeLinear": (0, 2)}
 """Results that are uint8 always, by operator."""
 
 
-def with_exact_products(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a network whose signed constant weights are unsigned where unsigned activations are multiplied by them.
-
-    Returns:
-        The model itself if it has no such weights; otherwise a copy.
-    """
-    if not _signed_weights(_Tensors(model.graph)):
-        return model
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
-    tensors = _Tensors(result.graph)
-    for node, product in _signed_weights(tensors):
+def multiply_exactly(model: onnx.ModelProto) -> Callable[[], None]:
+    """Change constant weights, in place, where ONNX Runtime multiplies them wrongly; return what takes the changes back."""
+    graph = model.graph
+    tensors = _Tensors(graph)
+    products = _wrong_products(tensors)
+    before = [(node, list(node.input)) for node, _ in products]
+    for node, product in products:
         node.input.extend([""] * (product.zero + 1 - len(node.input)))
         zero = node.input[product.zero]
         shape = tensors.shape(node.input[1]) if product is _DEQUANTISED and not zero else ()
-        node.input[product.zero] = tensors.unsigned(zero) if zero else tensors.half(shape)
-        node.input[product.weight] = tensors.unsigned(node.input[product.weight])
-    return result
+        node.input[product.zero] = tensors.shifted(zero) if zero else tensors.half(shape, product.wrong)
+        node.input[product.weight] = tensors.shifted(node.input[product.weight])
+
+    def take_back() -> None:
+        for node, names in reversed(before):
+            del node.input[:]
+            node.input.extend(names)
+        del graph.initializer[len(graph.initializer) - tensors.added :]
+
+    return take_back
 
 
-def _signed_weights(tensors: _Tensors) -> list[tuple[onnx.NodeProto, _Product]]:
+@contextmanager
+def exact_products(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
+    """Do so for the time of a block: a copy of the model would be another copy of its weights."""
+    take_back = multiply_exactly(model)
+    try:
+        yield model
+    finally:
+        take_back()
+
+
+def _wrong_products(tensors: _Tensors) -> list[tuple[onnx.NodeProto, _Product]]:
     """Return the nodes, and which of their weights to change."""
     pairs = [
         (node, product)
         for node in tensors.graph.node
         for product in _PRODUCTS.get(node.op_type, ())
-        if not product.data or any(tensors.is_unsigned(_input(node, at)) for at in product.data)
+        if not product.data
+        or any(tensors.type(_input(node, at)) == _OTHER[product.wrong] for at in product.data)
     ]
     dequantised = {node.output[0]: node for node in tensors.graph.node if node.op_type == "DequantizeLinear"}
     weights: dict[str, onnx.NodeProto] = {}
@@ -92,8 +112,8 @@ def _signed_weights(tensors: _Tensors) -> list[tuple[onnx.NodeProto, _Product]]:
     return [
         (node, product)
         for node, product in pairs
-        if tensors.is_signed_constant(_input(node, product.weight))
-        and (not _input(node, product.zero) or tensors.is_signed_constant(_input(node, product.zero)))
+        if tensors.is_constant(_input(node, product.weight), product.wrong)
+        and (not _input(node, product.zero) or tensors.is_constant(_input(node, product.zero), product.wrong))
     ]
 
 
@@ -108,7 +128,7 @@ class _Tensors:
         self.graph = graph
         self.constants = {tensor.name: tensor for tensor in graph.initializer}
         self._types = {value.name: value.type.tensor_type.elem_type for value in graph.input}
-        self._added: set[str] = set()
+        self._added: set[str] = set()  # names
         for node in graph.node:
             if node.op_type == "Constant":
                 for attribute in node.attribute:
@@ -119,30 +139,42 @@ class _Tensors:
                     self._types[node.output[position]] = TensorProto.UINT8
         self._types |= {name: tensor.data_type for name, tensor in self.constants.items()}
         for node in graph.node:
-            if node.op_type == "QuantizeLinear" and _input(node, 2) in self._types:
-                self._types[node.output[0]] = self._types[node.input[2]]
+            if node.op_type == "QuantizeLinear":
+                zero = _input(node, 2)
+                if zero in self._types or not (zero or node.attribute):
+                    self._types[node.output[0]] = self._types.get(zero, TensorProto.UINT8)
 
-    def is_signed_constant(self, name: str) -> bool:
-        return name in self.constants and bool(self._types[name] == TensorProto.INT8)
+    @property
+    def added(self) -> int:
+        """The number of constants that were added to the graph's end."""
+        return len(self._added)
 
-    def is_unsigned(self, name: str) -> bool:
-        return bool(self._types.get(name) == TensorProto.UINT8)
+    def is_constant(self, name: str, element_type: int) -> bool:
+        return name in self.constants and self._types[name] == element_type
+
+    def type(self, name: str) -> int | None:
+        return self._types.get(name)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a constant."""
         return tuple(self.constants[name].dims)
 
-    def unsigned(self, name: str) -> str:
-        """Return the name of the same numbers plus 128, as uint8."""
-        values = numpy_helper.to_array(self.constants[name])
-        return self._constant(f"{name} as uint8", (values.astype(np.int16) + _HALF).astype(np.uint8))
+    def shifted(self, name: str) -> str:
+        """Return the name of the same numbers in the other type of bytes: plus 128 if that is uint8, minus 128 if it is int8."""
+        other = _OTHER[self.constants[name].data_type]
+        values = numpy_helper.to_array(self.constants[name]).astype(np.int16)
+        return self._constant(name, other, values + (_HALF if other == TensorProto.UINT8 else -_HALF))
 
-    def half(self, shape: tuple[int, ...]) -> str:
-        """Return the name of zero points of 128."""
-        return self._constant(f"zero points {list(shape)} as uint8", np.full(shape, _HALF, np.uint8))
+    def half(self, shape: tuple[int, ...], element_type: int) -> str:
+        """Return the name of zero points of 0 of a type, in the other one."""
+        other = _OTHER[element_type]
+        value = _HALF if other == TensorProto.UINT8 else -_HALF
+        return self._constant(f"zero points {list(shape)}", other, np.full(shape, value, np.int16))
 
-    def _constant(self, name: str, values: NDArray[np.uint8]) -> str:
+    def _constant(self, name: str, element_type: int, values: NDArray[np.int16]) -> str:
+        dtype = _DTYPES[element_type]
+        name = f"{name} as {dtype.__name__}"
         if name not in self._added:
             self._added.add(name)
-            self.graph.initializer.append(numpy_helper.from_array(values, name))
+            self.graph.initializer.append(numpy_helper.from_array(values.astype(dtype), name))
         return name

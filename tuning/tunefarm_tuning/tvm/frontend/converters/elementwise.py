@@ -24,6 +24,8 @@ from tunefarm_tuning.tvm.frontend.node_context import (
 
 _ATANH_TERMS = (13, 11, 9, 7, 5, 3, 1)
 """Divisors of the series of the inverse hyperbolic tangent, the last one first."""
+_SINH_DIVISORS = (272, 210, 156, 110, 72, 42, 20, 6)
+"""What each term of the series of the hyperbolic sine is of the one before, the last one first, without the square."""
 
 
 def convert_bit_cast(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -149,6 +151,28 @@ def convert_mod(context: NodeContext, inputs: Sequence[Any], attributes: dict[st
     is_some = context.emit(relax.op.not_equal(rest, zero))
     moved = context.emit(relax.op.add(rest, divisor))
     return relax.op.where(context.emit(relax.op.logical_and(is_other_sign, is_some)), moved, rest)
+
+
+def convert_sinh(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
+    """Convert `Sinh`: below 1 by its series, as TVM's difference of two numbers near one has lost its digits."""
+    x, dtype = inputs[0], dtype_of(inputs[0])
+    if dtype not in ("float32", "float64"):
+        wide = context.emit(relax.op.astype(x, "float32"))
+        return relax.op.astype(context.emit(convert_sinh(context, [wide], {})), dtype)
+
+    def number(value: float) -> Any:
+        return full_rank(value, rank_of(x), dtype)
+
+    square = context.emit(relax.op.multiply(x, x))
+    series = number(1)
+    for divisor in _SINH_DIVISORS:
+        term = context.emit(
+            relax.op.multiply(context.emit(relax.op.multiply(square, series)), number(1 / divisor))
+        )
+        series = context.emit(relax.op.add(term, number(1)))
+    near = context.emit(relax.op.multiply(x, series))
+    is_near = context.emit(relax.op.less(square, number(1)))
+    return relax.op.where(is_near, near, context.emit(relax.op.sinh(x)))
 
 
 def convert_softplus(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:

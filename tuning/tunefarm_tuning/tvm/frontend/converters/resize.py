@@ -21,6 +21,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     UnsupportedFormError,
     axis_of,
     const,
+    constant,
     dtype_of,
     full_rank,
     needed_constant,
@@ -31,6 +32,10 @@ from tunefarm_tuning.tvm.frontend.node_context import (
 
 _TVM_COORDINATES = frozenset({"half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"})
 _MAX_PICKS = 4
+_PARTS = 1 << 8
+"""Weights of bytes are multiples of one over this, so that sums along two axes fit into the digits of a float32."""
+_MOST_FOLDED = 1 << 16
+"""Elements of a constant that is resized at the import, afterwards."""
 
 Floats = NDArray[np.float64]
 
@@ -115,8 +120,16 @@ def resize(context: NodeContext, x: Any, resized: dict[int, Axis], method: Metho
     ):  # the weights of rows are not rounded to its eight digits
         wide = resize(context, context.emit(relax.op.astype(x, "float32")), changed, method, outside)
         return relax.op.astype(context.emit(wide), dtype)
+    if _cuts_bytes(dtype, changed, method):
+        wide = resize(context, context.emit(relax.op.astype(x, "float32")), changed, method, outside)
+        return relax.op.astype(context.emit(wide), dtype)
     if method.mode != "nearest" and not dtype.startswith("float"):
         raise UnsupportedFormError(f"mode {method.mode} of {dtype} is not supported: cast to float before it")
+    known = constant(x)
+    if known is not None and _is_folded(known, changed, method):
+        for axis, change in changed.items():
+            known = known.take(_nearest_rows(_positions(change, method), change, method), axis)
+        return const(known)
     if _is_for_tvm(shape, changed, method):
         sizes = [changed[axis].after if axis in changed else shape[axis] for axis in (2, 3)]
         return context.emit(
@@ -142,6 +155,27 @@ def resize(context: NodeContext, x: Any, resized: dict[int, Axis], method: Metho
     if inside is not None and not inside.all():
         x = context.emit(relax.op.where(const(inside), x, full_rank(outside, len(shape), dtype)))
     return x
+
+
+def _cuts_bytes(dtype: str, changed: dict[int, Axis], method: Method) -> bool:
+    """Return whether bytes can be resized as floats that are cut to integers, as in ONNX Runtime.
+
+    That takes weights of few bits: with others a sum may be a whole number in one order and a little less in another.
+    """
+    if dtype not in ("int8", "uint8") or method.mode != "linear" or method.antialias:
+        return False
+    if method.coordinates == "tf_crop_and_resize" or len(changed) > 2:
+        return False
+    shares = [_weights(_positions(change, method), change, method) for change in changed.values()]
+    return all(np.array_equal(share * _PARTS, np.round(share * _PARTS)) for share in shares)
+
+
+def _is_folded(known: NDArray[Any], changed: dict[int, Axis], method: Method) -> bool:
+    """Return whether a constant is resized at once: a mask, behind which there is mostly more to compute."""
+    if method.mode != "nearest" or method.coordinates == "tf_crop_and_resize":
+        return False
+    grown = math.prod(change.after / change.before for change in changed.values())
+    return known.size * max(grown, 1.0) <= _MOST_FOLDED
 
 
 def _method(attributes: dict[str, Any], *, coordinates: str, nearest: str) -> Method:
@@ -245,14 +279,18 @@ def _positions(axis: Axis, method: Method) -> Floats:
     return np.asarray(positions, dtype=np.float32).astype(np.float64)
 
 
+def _nearest_rows(positions: Floats, axis: Axis, method: Method) -> NDArray[np.int64]:
+    """Return the old row that each new one is."""
+    if method.nearest not in _NEAREST:
+        raise UnsupportedFormError(f"nearest_mode {method.nearest} is not known")
+    return np.clip(_NEAREST[method.nearest](positions, axis.scale), 0, axis.before - 1).astype(np.int64)
+
+
 def _weights(positions: Floats, axis: Axis, method: Method) -> Floats:
     """Return the share of each old row in each new one: new rows by old rows."""
     weights = np.zeros((axis.after, axis.before))
     if method.mode == "nearest":
-        if method.nearest not in _NEAREST:
-            raise UnsupportedFormError(f"nearest_mode {method.nearest} is not known")
-        rows = np.clip(_NEAREST[method.nearest](positions, axis.scale), 0, axis.before - 1).astype(int)
-        weights[np.arange(axis.after), rows] = 1.0
+        weights[np.arange(axis.after), _nearest_rows(positions, axis, method)] = 1.0
         return weights
     reach = 1 if method.mode == "linear" else 2
     squeeze = min(axis.scale, 1.0) if method.antialias else 1.0

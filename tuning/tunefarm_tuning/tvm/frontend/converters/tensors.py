@@ -137,6 +137,11 @@ def convert_slice(context: NodeContext, inputs: Sequence[Any], attributes: dict[
     return context.convert("Slice", [inputs[0], *bounds], {}, _SINCE_AXES_ARE_INPUTS)
 
 
+def convert_split(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
+    """Convert `Split` into one piece, which is the tensor itself: TVM's layout rule for it fails, and that ends the pass."""
+    return inputs[0] if context.outputs == 1 else None
+
+
 def convert_squeeze(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert `Squeeze` with axes counted from the end, for which TVM's converter makes a shape of negative size."""
     axes = attributes.get("axes")
