@@ -38,6 +38,7 @@ from tunefarm_api.schemas import (
 from tunefarm_app.access import quotas
 from tunefarm_app.jobs import terms as app_terms
 from tunefarm_app.records import importing
+from tunefarm_app.report import comparison as report_comparison
 from tunefarm_app.report import sweeps as report_sweeps
 from tunefarm_app.report.parts import ReportMeasurement, ReportNetwork, ReportRatio
 from tunefarm_db import values
@@ -202,6 +203,9 @@ COPIES = (
     ),
     Copies(schema=api_key.KeyLimits, result=client.KeyLimits, value=quotas.KeyLimits),
     Copies(schema=problem.StoredError, result=Problem, in_raw="kind"),
+    Copies(schema=report_comparison.JobComparison, result=client.JobComparison),
+    Copies(schema=report_comparison.ComparedJob, result=client.ComparedJob),
+    Copies(schema=report_comparison.ComparedKernel, result=client.ComparedKernel),
     Copies(schema=health.Checks, result=FarmChecks),
     Copies(schema=health.Check, result=FarmCheck),
 )

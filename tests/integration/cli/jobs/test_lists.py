@@ -113,4 +113,4 @@ def test_the_libraries_that_may_compute_kernels_are_shown(
     (of_sweep,) = client.jobs.all(sweep_id=sweep.id)
     assert [client.jobs.get(job_id).target_text for job_id in (again.id, of_sweep.id)] == [target, target]
     comparison = client.jobs.compare([job.id, again.id])
-    assert [compared["libraries"] for compared in comparison["jobs"]] == [["dnnl"], ["dnnl"]]
+    assert [compared.libraries for compared in comparison.jobs] == [("dnnl",), ("dnnl",)]

@@ -35,7 +35,7 @@ def test_the_source_and_the_records_of_a_job(run: Any, farm: Any, client: Client
     assert "as-model" in row.split()
     assert "1 kernel that only one of the jobs has: not compared" in compared
     as_json = json.loads(run("jobs", "compare", job.id, other.id, "--json").stdout)
-    assert as_json == client.jobs.compare([job.id, other.id])
+    assert as_json == client.jobs.compare([job.id, other.id]).raw
     assert "2 to 6" in run("jobs", "compare", job.id, code=2).stderr
 
     traced = run("jobs", "trace", job.id).stdout
