@@ -108,7 +108,7 @@ def test_long_names_of_kernels(seat: Any, server: ReplayServer, tmp_path: Path) 
                 "other_shapes": others,
             }
         )
-        speedups = {name: {"value": 1.1, "low": 0.39, "high": 12.3} for name in ("untuned", "onnxruntime")}
+        speedups = {name: {"value": 1.1, "low": 0.49, "high": 12.3} for name in ("untuned", "onnxruntime")}
         connection.execute("UPDATE jobs SET speedups = ?, model_id = model_id", (json.dumps(speedups),))
         connection.execute("UPDATE models SET name = 'ch_ppocr_mobile_v2.0_cls_infer'")
         connection.execute("UPDATE artifacts SET report = ?", (report,))
@@ -149,7 +149,7 @@ def test_jobs_are_chosen_and_compared(seat: Any, server: ReplayServer, tmp_path:
             file = server.write_model(tmp_path / f"net{trials}.onnx", tasks=trials // 6)
             client.tune(file, trials=trials).wait(poll_sec=0.05)
     names = ("untuned", "onnxruntime", "openvino", "openvino_default")
-    speedups = json.dumps({name: {"value": 1.1, "low": 0.39, "high": 12.3} for name in names})
+    speedups = json.dumps({name: {"value": 1.1, "low": 0.49, "high": 12.3} for name in names})
     with sqlite3.connect(database_of(server)) as connection:
         connection.execute("UPDATE jobs SET speedups = ?, tuned_sec = 92.4", (speedups,))
     connection.close()

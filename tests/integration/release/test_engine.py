@@ -90,6 +90,14 @@ def test_tiles_that_leave_a_tail_are_of_their_space(copies: Path) -> None:
     assert tails > 0
 
 
+def without_registers(space: ConfigSpace) -> dict[str, Any]:
+    """Return a space as JSON, without its CPU's registers: what a release knew of them is no part of a key."""
+    data = space.to_json()
+    for name in ("vector_bytes", "registers"):
+        data.get("computation", {}).pop(name, None)
+    return data
+
+
 def test_tasks_and_spaces_are_the_same(search: Path, tasks: tuple[TuningTask, ...]) -> None:
     """A record is found again by its task, its space and the toolchain: none of these keys may change."""
     stored = [TuningTask.from_json(task) for task in read_json(search / "tasks.json")]
@@ -100,7 +108,7 @@ def test_tasks_and_spaces_are_the_same(search: Path, tasks: tuple[TuningTask, ..
         for task in tasks:
             space = builder.config_space(task)
             assert space.key == spaces[task.workload.key].key
-            assert space.to_json() == read_json(search / "spaces.json")[task.workload.key]
+            assert without_registers(space) == without_registers(spaces[task.workload.key])
     for record in load_records(search / "records.jsonl"):
         assert record.toolchain == toolchain_key()
         assert record.space_key == spaces[record.workload_key].key
