@@ -36,78 +36,33 @@ ServicesDep = Annotated[Services, Depends(_services)]
 _PART_OF_ID = f"or {LEAST_CHARACTERS} or more of its first or last characters"
 
 
-def _id_of(services: Services, kind: Kind, text: str) -> str:
-    with services.uow.read() as repos:
-        return repos.references.find(kind, name_of(text))
+def _id_of(kind: Kind, parameter: str, meaning: str) -> params.Depends:
+    """Return the dependency that reads a parameter of the path, and finds the id that it means."""
+    described = Path(alias=parameter, description=meaning)
+
+    def find(services: ServicesDep, text: str = described) -> str:
+        with services.uow.read() as repos:
+            return repos.references.find(kind, name_of(text))
+
+    dependency: params.Depends = Depends(find)
+    return dependency
 
 
-def _model_id(
-    model_id: Annotated[
-        str,
-        Path(
-            description=f"The model: its id, {_PART_OF_ID}; `name@version`, or its name, which means its newest version."
-        ),
-    ],
-    services: ServicesDep,
-) -> str:
-    return _id_of(services, "model", model_id)
-
-
-def _job_id(
-    job_id: Annotated[str, Path(description=f"The job: its id, {_PART_OF_ID}, or the name of its model.")],
-    services: ServicesDep,
-) -> str:
-    return _id_of(services, "job", job_id)
-
-
-def _sweep_id(
-    sweep_id: Annotated[str, Path(description=f"The sweep: its id, {_PART_OF_ID}.")], services: ServicesDep
-) -> str:
-    return _id_of(services, "sweep", sweep_id)
-
-
-def _device_id(
-    device_id: Annotated[str, Path(description=f"The device: its name, its id, {_PART_OF_ID}.")],
-    services: ServicesDep,
-) -> str:
-    return _id_of(services, "device", device_id)
-
-
-def _key_id(
-    key_id: Annotated[str, Path(description=f"The key: its id, {_PART_OF_ID}.")], services: ServicesDep
-) -> str:
-    return _id_of(services, "key", key_id)
-
-
-def _webhook_id(
-    webhook_id: Annotated[str, Path(description=f"The webhook: its id, {_PART_OF_ID}.")],
-    services: ServicesDep,
-) -> str:
-    return _id_of(services, "webhook", webhook_id)
-
-
-def _delivery_id(
-    delivery_id: Annotated[str, Path(description=f"The delivery: its id, {_PART_OF_ID}.")],
-    services: ServicesDep,
-) -> str:
-    return _id_of(services, "delivery", delivery_id)
-
-
-def _samples_id(
-    samples_id: Annotated[str, Path(description=f"The samples: their id, {_PART_OF_ID}.")],
-    services: ServicesDep,
-) -> str:
-    return _id_of(services, "samples", samples_id)
-
-
-ModelId = Annotated[str, Depends(_model_id)]
-JobId = Annotated[str, Depends(_job_id)]
-SweepId = Annotated[str, Depends(_sweep_id)]
-DeviceId = Annotated[str, Depends(_device_id)]
-KeyId = Annotated[str, Depends(_key_id)]
-WebhookId = Annotated[str, Depends(_webhook_id)]
-DeliveryId = Annotated[str, Depends(_delivery_id)]
-SamplesId = Annotated[str, Depends(_samples_id)]
+ModelId = Annotated[
+    str,
+    _id_of(
+        "model",
+        "model_id",
+        f"The model: its id, {_PART_OF_ID}; `name@version`, or its name, which means its newest version.",
+    ),
+]
+JobId = Annotated[str, _id_of("job", "job_id", f"The job: its id, {_PART_OF_ID}, or the name of its model.")]
+SweepId = Annotated[str, _id_of("sweep", "sweep_id", f"The sweep: its id, {_PART_OF_ID}.")]
+DeviceId = Annotated[str, _id_of("device", "device_id", f"The device: its name, its id, {_PART_OF_ID}.")]
+KeyId = Annotated[str, _id_of("key", "key_id", f"The key: its id, {_PART_OF_ID}.")]
+WebhookId = Annotated[str, _id_of("webhook", "webhook_id", f"The webhook: its id, {_PART_OF_ID}.")]
+DeliveryId = Annotated[str, _id_of("delivery", "delivery_id", f"The delivery: its id, {_PART_OF_ID}.")]
+SamplesId = Annotated[str, _id_of("samples", "samples_id", f"The samples: their id, {_PART_OF_ID}.")]
 """Ids of what the path names: by ids, parts of ids or names."""
 
 

@@ -21,7 +21,7 @@ from tunefarm_app.access.quotas import NO_LIMITS, KeyLimits
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import ApiKey, AuditAction
-from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError, TransientError
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, TransientError
 from tunefarm_tuning.core.untrusted_text import clean
 
 log = structlog.stdlib.get_logger(__name__)
@@ -179,11 +179,7 @@ def rotate_api_key(
     """
     new = new_key_text()
     with services.uow.write() as repos:
-        old = repos.api_keys.find(key_id, lock=True)
-        if old is None:
-            raise NotFoundError(
-                f"there is no such key: {clean(key_id, 60)}", code="key-not-found", key_id=key_id
-            )
+        old = repos.api_keys.get(key_id, lock=True)
         if not _is_valid(old, repos.now()) or old.device_name is not None or set(old.scopes) - set(SCOPES):
             raise ConflictError(
                 "only a valid key that a person created can be rotated",
@@ -223,11 +219,7 @@ def limit_api_key(services: Services, key_id: str, limits: KeyLimits | None) -> 
         NotFoundError: ``key-not-found``.
     """
     with services.uow.write() as repos:
-        key = repos.api_keys.find(key_id)
-        if key is None:
-            raise NotFoundError(
-                f"there is no such key: {clean(key_id, 60)}", code="key-not-found", key_id=key_id
-            )
+        key = repos.api_keys.get(key_id)
         account = repos.api_keys.find(key.owner) or key
         if limits is None:
             return replace(key, limits=account.limits)

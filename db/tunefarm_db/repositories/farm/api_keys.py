@@ -51,6 +51,19 @@ class ApiKeys(Repository):
         query = select(_KEYS).where(ApiKeyRow.id == key_id)
         return self._first(ApiKey, query.with_for_update() if lock else query)
 
+    def get(self, key_id: str, *, lock: bool = False) -> ApiKey:
+        """Return the key as `find` does.
+
+        Raises:
+            NotFoundError: ``key-not-found``.
+        """
+        key = self.find(key_id, lock=lock)
+        if key is None:
+            raise NotFoundError(
+                f"there is no such key: {clean(key_id, 60)}", code="key-not-found", key_id=key_id
+            )
+        return key
+
     def limit(self, key_id: str, limits: Json) -> None:
         """Give the key these limits in place of others."""
         self._run(update(_KEYS).where(ApiKeyRow.id == key_id).values(limits=limits))
@@ -87,12 +100,7 @@ class ApiKeys(Repository):
             .where(ApiKeyRow.id == key_id, ApiKeyRow.revoked_at.is_(None))
             .values(revoked_at=db_now())
         )
-        key = self.find(key_id)
-        if key is None:
-            raise NotFoundError(
-                f"there is no such key: {clean(key_id, 60)}", code="key-not-found", key_id=key_id
-            )
-        return key
+        return self.get(key_id)
 
     def rotate(self, key_id: str, in_sec: float, *, own_end: float | None) -> None:
         """Let the key end in so many seconds, or at its own end if that is sooner."""

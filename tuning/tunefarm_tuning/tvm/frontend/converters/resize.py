@@ -115,12 +115,8 @@ def resize(context: NodeContext, x: Any, resized: dict[int, Axis], method: Metho
         return x
     if any(change.after < 1 for change in changed.values()):
         raise UnsupportedFormError("it makes a tensor without elements")
-    if (
-        method.mode != "nearest" and dtype == "bfloat16"
-    ):  # the weights of rows are not rounded to its eight digits
-        wide = resize(context, context.emit(relax.op.astype(x, "float32")), changed, method, outside)
-        return relax.op.astype(context.emit(wide), dtype)
-    if _cuts_bytes(dtype, changed, method):
+    # The weights of rows are not rounded to bfloat16's eight digits.
+    if (method.mode != "nearest" and dtype == "bfloat16") or _cuts_bytes(dtype, changed, method):
         wide = resize(context, context.emit(relax.op.astype(x, "float32")), changed, method, outside)
         return relax.op.astype(context.emit(wide), dtype)
     if method.mode != "nearest" and not dtype.startswith("float"):
