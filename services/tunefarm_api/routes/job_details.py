@@ -61,7 +61,8 @@ def list_job_tasks(job_id: JobId, services: ServicesDep) -> Page[JobTask]:
         artifact = repos.artifacts.for_job(job_id)
         report = artifact.report if artifact else {}
         rooflines = job_rooflines(repos, job, tasks, model_tasks, report)
-    shares = time_shares(tasks, kernel_numbers(tasks, Evidence({}, report)))
+    evidence = Evidence({}, report)
+    shares = time_shares(tasks, kernel_numbers(tasks, evidence), evidence.latency())
     flops = {(task.workload_key, task.toolchain): task.flops for task in model_tasks}
     counts = counting([grouped(task, task.best_cost_sec) for task in tasks])
     items = [

@@ -130,9 +130,11 @@ def kernel_numbers(tasks: Sequence[JobTask], evidence: Evidence) -> dict[int, Ke
     }
 
 
-def time_shares(tasks: Sequence[JobTask], numbers: Mapping[int, KernelNumbers]) -> dict[int, float | None]:
-    """Return each kernel's share of an inference of the artifact, by position; of the kernels' best times, while there is none."""
-    if any(kernel.after_sec is not None for kernel in numbers.values()):
+def time_shares(
+    tasks: Sequence[JobTask], numbers: Mapping[int, KernelNumbers], latency: ReportLatency | None
+) -> dict[int, float | None]:
+    """Return each kernel's share of an inference, by position; of the kernels' best times, where no inference was timed."""
+    if latency is not None and any(kernel.after_sec is not None for kernel in numbers.values()):
         return {position: kernel.share_after for position, kernel in numbers.items()}
     counts = counting([grouped(task, task.best_cost_sec) for task in tasks])
     calls_sec = [

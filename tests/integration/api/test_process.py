@@ -222,5 +222,5 @@ def test_on_postgresql(tmp_path: Path, new_postgres_url: Callable[[], str]) -> N
         refused = client.post("/v1/jobs", json=job)
         assert (refused.status_code, refused.json()["code"]) == (409, "model-importing")
         odd = client.get("/v1/jobs/job_%00")  # PostgreSQL takes no NUL in a text
-        assert (odd.status_code, odd.json()["code"]) == (422, "invalid-value")
+        assert (odd.status_code, odd.json()["code"]) == (422, "invalid-request")
         assert api.stop() == 0

@@ -1,4 +1,4 @@
-"""Some mutants, one after another, in a process of its own."""
+"""Some mutants, one after another."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from typing import Any
 from mutants.draw import mutant
 from mutants.trial import ServingChildren, adopt_orphans, take
 from mutants.watch import Ground
+from tunefarm_tuning.process.warm import WARM
 
 
 def run_share(seeds: Sequence[int]) -> list[dict[str, Any]]:
     """Take the mutants of these seeds through the import; return a line for each."""
     adopt_orphans()
+    WARM.keep(0)  # a child that waits starts its successor during an import
     children = ServingChildren()
     lines: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:

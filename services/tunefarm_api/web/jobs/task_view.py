@@ -52,9 +52,10 @@ def task_lines(
 ) -> list[TaskLine]:
     """Return a line per task: what takes longest first, then those without a kernel that works. `rooflines` are by position."""
     tasks = list(tasks)
-    numbers = kernel_numbers(tasks, Evidence(manifest={}, report=report or {}))
+    evidence = Evidence(manifest={}, report=report or {})
+    numbers = kernel_numbers(tasks, evidence)
     known = {(task.workload_key, task.toolchain): task for task in model_tasks}
-    shares = time_shares(tasks, numbers)
+    shares = time_shares(tasks, numbers, evidence.latency())
     lines = []
     for task in tasks:
         kernel = numbers[task.position]
