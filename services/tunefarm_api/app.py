@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from functools import cache
 from importlib.metadata import version
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
+from starlette.routing import BaseRoute
 
 from tunefarm_api.auth import needs
 from tunefarm_api.concurrency import RequestsUnderWay
@@ -127,8 +129,21 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
-        generate_unique_id_function=_operation_id,
+        routes=_routes(),
     )
+    install_handlers(app)
+    app.add_middleware(HeadAsGet)
+    app.add_middleware(Gate, allowed_hosts=allowed_hosts)
+    app.add_middleware(SlashesInNames)
+    app.add_middleware(RequestScope)
+    app.add_middleware(PageFront)  # the middleware that is added last is the outermost
+    return app
+
+
+@cache
+def _routes() -> list[BaseRoute]:
+    """Return the routes of every app of this process: FastAPI prepares each once, at the first request."""
+    router = APIRouter(generate_unique_id_function=_operation_id)
     for routes in (
         health,
         models,
@@ -145,7 +160,7 @@ def create_app(
         signing,
         webhooks,
     ):
-        app.include_router(routes.router)
+        router.include_router(routes.router)
     for page in (
         assets,
         sign_in,
@@ -168,15 +183,9 @@ def create_app(
         keys_page,
         audit_page,
     ):
-        app.include_router(page.router)
-    app.include_router(_openapi_router())
-    install_handlers(app)
-    app.add_middleware(HeadAsGet)
-    app.add_middleware(Gate, allowed_hosts=allowed_hosts)
-    app.add_middleware(SlashesInNames)
-    app.add_middleware(RequestScope)
-    app.add_middleware(PageFront)  # the middleware that is added last is the outermost
-    return app
+        router.include_router(page.router)
+    router.include_router(_openapi_router())
+    return router.routes
 
 
 def _openapi_router() -> APIRouter:

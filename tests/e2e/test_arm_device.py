@@ -118,7 +118,11 @@ def network(path: Path) -> Path:
     [
         pytest.param(CORTEX_A72, {"mcpu": "cortex-a72", "mattr": ["-aes"]}, marks=pytest.mark.exhaustive),
         pytest.param(NEOVERSE_N1, {"mcpu": "neoverse-n1"}, marks=pytest.mark.exhaustive),
-        (MAX, {"mcpu": "generic", "mattr": ["+bf16", "+dotprod", "+fullfp16", "+i8mm"]}),
+        pytest.param(
+            MAX,
+            {"mcpu": "generic", "mattr": ["+bf16", "+dotprod", "+fullfp16", "+i8mm"]},
+            marks=pytest.mark.exhaustive,
+        ),
     ],
     ids=["cortex-a72", "neoverse-n1", "max"],
 )

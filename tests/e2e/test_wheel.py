@@ -83,6 +83,7 @@ class Environment:
         )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("extra", PROMISED)
 def test_an_extra_has_all_that_it_promises(wheel: Path, extra: str, tmp_path: Path) -> None:
     environment = Environment(wheel, extra, tmp_path)
@@ -97,6 +98,7 @@ def test_an_extra_has_all_that_it_promises(wheel: Path, extra: str, tmp_path: Pa
         assert "pip install 'tunefarm[embedded]'" in refused.stderr
 
 
+@pytest.mark.exhaustive
 def test_a_job_runs_from_an_installed_wheel(wheel: Path, tmp_path: Path) -> None:
     environment = Environment(wheel, "embedded", tmp_path)
     subprocess.run(

@@ -99,6 +99,7 @@ def test_a_device_sends_the_farm_nowhere(tmp_path: Path) -> None:
         assert ask(api.url, credential, "POST", "/v1/devices", **device).status_code == 200
 
 
+@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize("arguments", [["--device-name=box"], ["--device-token-file=t"]])
 def test_token_and_name_need_each_other(arguments: list[str], tmp_path: Path) -> None:
     with (

@@ -99,7 +99,7 @@ def room() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("user", [USER, "root"])
+@pytest.mark.parametrize("user", [USER, pytest.param("root", marks=pytest.mark.exhaustive)])
 def test_a_session_is_another_users(tmp_path: Path, room: Path, user: str) -> None:
     secret, files = room / "secret", room / "files"
     secret.write_text("the agent's own")

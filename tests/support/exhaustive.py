@@ -2,7 +2,7 @@
 
 ``@pytest.mark.exhaustive`` is on a test, or a case of one, that is long and that shorter tests prove most of.
 ``@pytest.mark.matrix(every=4)`` is on a parametrised test of many like cases: `make test` runs a fourth of them, and each value
-of an argument that several cases share (a target, say) at least once. The option ``--exhaustive`` says which of them run:
+of an argument that several cases share (a target, say) at least once, unless it says ``each_value=False``. The option ``--exhaustive`` says which of them run:
 ``no`` (as `make test`), ``all`` (as `make test-all`), or a Git revision. With a revision, the tests that a file changed since
 then can break run in full (`can_break` says which). A test that is named on the command line by its ``::`` always runs.
 
@@ -52,7 +52,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "exhaustive: long, and mostly proved by others; `make test-all` runs it"
     )
-    config.addinivalue_line("markers", "matrix(every): of many like cases; `make test` runs every n-th")
+    config.addinivalue_line(
+        "markers",
+        "matrix(every, each_value): of many like cases; `make test` runs every n-th",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -95,11 +98,11 @@ def _always(cases: list[pytest.Item]) -> list[pytest.Item]:
     """Return the cases of a test that `make test` runs."""
     cases = [case for case in cases if not case.get_closest_marker("exhaustive")]
     matrix = cases[0].get_closest_marker("matrix") if cases else None
-    return sample(cases, matrix.kwargs["every"]) if matrix else cases
+    return sample(cases, **matrix.kwargs) if matrix else cases
 
 
-def sample(cases: list[pytest.Item], every: int) -> list[pytest.Item]:
-    """Return one of `every` cases, by a hash of their names, and more until no shared value of an argument is missing."""
+def sample(cases: list[pytest.Item], every: int, *, each_value: bool = True) -> list[pytest.Item]:
+    """Return one of `every` cases, by a hash of their names; with `each_value` more, until no shared value of an argument is missing."""
     values = {
         case: {(name, id(value)) for name, value in getattr(case, "callspec").params.items()}  # noqa: B009
         for case in cases
@@ -108,6 +111,8 @@ def sample(cases: list[pytest.Item], every: int) -> list[pytest.Item]:
     ranked = sorted(cases, key=lambda case: zlib.crc32(case.name.encode()))
     count = -(-len(cases) // every)
     chosen = ranked[:count]
+    if not each_value:
+        return chosen
     seen = {value for case in chosen for value in values[case]}
     for case in ranked[count:]:
         if any(uses[value] > 1 and value not in seen for value in values[case]):

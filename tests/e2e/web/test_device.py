@@ -43,7 +43,10 @@ def run_a_job(server: ReplayServer, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.mark.parametrize(
     "seat",
-    [{}, {"viewport": {"width": 390, "height": 800}, "color_scheme": "dark"}],
+    [
+        pytest.param({}, marks=pytest.mark.exhaustive),
+        {"viewport": {"width": 390, "height": 800}, "color_scheme": "dark"},
+    ],
     indirect=True,
     ids=["plain", "narrow"],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,11 @@ from waiting import wait_until
 
 from tunefarm.client import Client
 
-WIDTHS = pytest.mark.parametrize(
-    "seat",
-    [{"viewport": {"width": width, "height": 800}} for width in (390, 1280, 1920)],
-    indirect=True,
-    ids=["390", "1280", "1920"],
+TELEPHONE, *LARGER = 390, 1280, 1920
+NARROW = pytest.mark.parametrize(
+    "seat", [{"viewport": {"width": TELEPHONE, "height": 800}}], indirect=True, ids=["narrow"]
 )
+"""People do everything on a telephone; what they see is looked at in each width."""
 _TOO_WIDE = """() => [
   document.documentElement.scrollWidth - document.documentElement.clientWidth,
   ...[...document.querySelectorAll(".table-scroll")].map((table) => table.scrollWidth - table.clientWidth)]"""
@@ -41,12 +41,19 @@ _LATENCY: dict[str, Any] = {
 }
 
 
+def each_width(page: Page) -> Iterator[int]:
+    """Show the page in each width; a telephone's comes last, and stays."""
+    for width in (*LARGER, TELEPHONE):
+        page.set_viewport_size({"width": width, "height": 800})
+        yield width
+
+
 def nothing_is_cut_off(page: Page) -> None:
-    """Check that neither the page nor, except on a telephone, a table has to be scrolled sideways."""
-    page_over, *tables_over = page.evaluate(_TOO_WIDE)
-    assert page_over <= 0
-    width = page.viewport_size["width"] if page.viewport_size else 0
-    assert width < 720 or max(tables_over, default=0) <= 0
+    """Check that in no width the page nor, except on a telephone, a table has to be scrolled sideways."""
+    for width in each_width(page):
+        page_over, *tables_over = page.evaluate(_TOO_WIDE)
+        assert page_over <= 0, width
+        assert width == TELEPHONE or max(tables_over, default=0) <= 0, width
 
 
 def database_of(server: ReplayServer) -> str:
@@ -54,7 +61,7 @@ def database_of(server: ReplayServer) -> str:
     return server.services.settings.database_url.get_secret_value().removeprefix("sqlite:///")
 
 
-@WIDTHS
+@NARROW
 def test_the_actions_of_a_device(seat: Any, server: ReplayServer) -> None:
     page = seat.sign_in()
     page.goto(f"{server.url}/devices")
@@ -68,7 +75,7 @@ def test_the_actions_of_a_device(seat: Any, server: ReplayServer) -> None:
     expect(page.locator("#devices")).to_contain_text("draining")
 
 
-@WIDTHS
+@NARROW
 def test_long_names_of_kernels(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
     file = server.write_model(tmp_path / "net.onnx", tasks=2)
     with Client(server.url, server.api_key) as client:
@@ -120,9 +127,10 @@ def test_long_names_of_kernels(seat: Any, server: ReplayServer, tmp_path: Path) 
     expect(page.locator("th", has_text="In the artifact")).to_have_count(1)
     expect(page.get_by_role("region", name="Measured latency")).to_contain_text("between")
     nothing_is_cut_off(page)
-    assert link.evaluate("link => link.getBoundingClientRect().height") < 80, "at most three lines"
     sets = page.get_by_role("region", name="Latency in each set of shapes").get_by_role("row").nth(1)
-    assert sets.evaluate("row => row.getBoundingClientRect().height") < 250
+    for _ in each_width(page):
+        assert link.evaluate("link => link.getBoundingClientRect().height") < 80, "at most three lines"
+        assert sets.evaluate("row => row.getBoundingClientRect().height") < 250
     refused = {"entry": None, "reason": f"TVM cannot import node '{'jit_get_logits_/' * 9}'"}
     with sqlite3.connect(database_of(server)) as connection:
         told = json.dumps({**json.loads(report), "other_shapes": refused})
@@ -141,7 +149,7 @@ def test_long_names_of_kernels(seat: Any, server: ReplayServer, tmp_path: Path) 
     nothing_is_cut_off(page)
 
 
-@WIDTHS
+@NARROW
 def test_jobs_are_chosen_and_compared(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
     page = seat.sign_in()
     with Client(server.url, server.api_key) as client:
@@ -164,18 +172,19 @@ def test_jobs_are_chosen_and_compared(seat: Any, server: ReplayServer, tmp_path:
     nothing_is_cut_off(page)
     chart = page.locator("svg.curves")
     assert chart.evaluate("chart => getComputedStyle(chart).overflow") == "visible"
-    for mark in chart.locator(".mark:visible").all():
-        box = mark.bounding_box()
-        assert box is not None
-        assert box["x"] >= 0, "the longest times are not cut off"
-    boxes = [mark.bounding_box() for mark in chart.locator(".across:visible").all()]
-    ends = [(box["x"], box["x"] + box["width"]) for box in boxes if box is not None]
-    assert len(ends) >= 3
-    assert all(end < begin for (_, end), (begin, _) in pairwise(ends)), "no two times overlap"
+    for width in each_width(page):
+        for mark in chart.locator(".mark:visible").all():
+            box = mark.bounding_box()
+            assert box is not None
+            assert box["x"] >= 0, f"the longest times are not cut off: {width}"
+        boxes = [mark.bounding_box() for mark in chart.locator(".across:visible").all()]
+        ends = [(box["x"], box["x"] + box["width"]) for box in boxes if box is not None]
+        assert len(ends) >= 3
+        assert all(end < begin for (_, end), (begin, _) in pairwise(ends)), f"no two times overlap: {width}"
     seat.nothing_serious(page)
 
 
-@WIDTHS
+@NARROW
 def test_a_sweep_is_watched_to_its_end(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
     page = seat.sign_in()
     with Client(server.url, server.api_key) as client:
@@ -203,9 +212,10 @@ def test_a_sweep_is_watched_to_its_end(seat: Any, server: ReplayServer, tmp_path
     page.get_by_role("link", name="Report", exact=True).click()
     row = page.locator("#results tbody tr").first
     expect(row).to_contain_text("succeeded")
-    over = page.locator(".scroll").evaluate("table => table.scrollWidth - table.clientWidth")
-    width = page.viewport_size["width"] if page.viewport_size else 0
-    assert width < 720 or (over <= 0 and row.evaluate("row => row.getBoundingClientRect().height") < 160)
+    for width in each_width(page):
+        over = page.locator(".scroll").evaluate("table => table.scrollWidth - table.clientWidth")
+        height = row.evaluate("row => row.getBoundingClientRect().height")
+        assert width == TELEPHONE or (over <= 0 and height < 160)
     page.go_back()
     page.get_by_role("link", name="Sweeps").first.click()
     expect(page.get_by_role("region", name="Sweeps")).to_contain_text("4 succeeded")
@@ -213,7 +223,7 @@ def test_a_sweep_is_watched_to_its_end(seat: Any, server: ReplayServer, tmp_path
     seat.nothing_serious(page)
 
 
-@WIDTHS
+@NARROW
 def test_a_sweep_is_started_by_its_form(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
     with Client(server.url, server.api_key) as client:
         for seed, name in enumerate(("net", "a-network-with-a-rather-long-name-" * 3)):
@@ -245,7 +255,7 @@ def test_a_sweep_is_started_by_its_form(seat: Any, server: ReplayServer, tmp_pat
     nothing_is_cut_off(page)
 
 
-@WIDTHS
+@NARROW
 def test_an_imported_model_shows_its_network_without_a_reload(
     seat: Any, server: ReplayServer, tmp_path: Path
 ) -> None:
@@ -266,7 +276,7 @@ def test_an_imported_model_shows_its_network_without_a_reload(
     nothing_is_cut_off(page)
 
 
-@WIDTHS
+@NARROW
 def test_a_model_shows_what_its_inputs_are_bound_to(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
     file = server.write_model(tmp_path / "net.onnx")
     with Client(server.url, server.api_key) as client:
@@ -282,7 +292,7 @@ def test_a_model_shows_what_its_inputs_are_bound_to(seat: Any, server: ReplaySer
     seat.nothing_serious(page)
 
 
-@WIDTHS
+@NARROW
 def test_a_refused_form_keeps_its_values(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
     page = seat.sign_in()
     with Client(server.url, server.api_key) as client:
@@ -309,7 +319,7 @@ def test_a_refused_form_keeps_its_values(seat: Any, server: ReplayServer, tmp_pa
     page.wait_for_url("**/jobs/job_*")
 
 
-@WIDTHS
+@NARROW
 def test_tags_notes_and_filters(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
     with Client(server.url, server.api_key) as client:
         tagged = client.tune(
@@ -345,7 +355,7 @@ def test_tags_notes_and_filters(seat: Any, server: ReplayServer, tmp_path: Path)
     seat.nothing_serious(page)
 
 
-@WIDTHS
+@NARROW
 def test_an_artifact_is_measured_again(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
     with Client(server.url, server.api_key) as client:
         job = client.tune(server.write_model(tmp_path / "net.onnx", tasks=2), trials=8)

@@ -56,6 +56,7 @@ def test_it_starts_serves_and_ends(tmp_path: Path) -> None:
         assert client.get("/v1/jobs").status_code == 200
 
 
+@pytest.mark.matrix(every=3)
 @pytest.mark.parametrize(
     ("trusted", "sent", "noted"),
     [

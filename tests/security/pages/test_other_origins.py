@@ -180,6 +180,7 @@ def forms(world: World) -> dict[str, dict[str, str]]:
     }
 
 
+@pytest.mark.matrix(every=3)
 @pytest.mark.parametrize("host", HOSTS)
 def test_no_form_of_another_origin_is_taken(host: str, victim: Victim) -> None:
     page = victim.visit(host)
@@ -194,6 +195,7 @@ def test_no_form_of_another_origin_is_taken(host: str, victim: Victim) -> None:
     assert victim.is_untouched()
 
 
+@pytest.mark.matrix(every=3)
 @pytest.mark.parametrize("host", HOSTS)
 def test_nobody_is_signed_in_as_somebody_else(host: str, victim: Victim) -> None:
     """With the attacker's key, or a link of it: what the victim uploads then would be the attacker's."""
@@ -211,6 +213,7 @@ def test_nobody_is_signed_in_as_somebody_else(host: str, victim: Victim) -> None
     assert victim.is_untouched()
 
 
+@pytest.mark.matrix(every=3)
 @pytest.mark.parametrize("host", HOSTS)
 def test_nothing_is_read_by_another_origin(host: str, victim: Victim) -> None:
     page, job = victim.visit(host), victim.world.known["job_id"]
@@ -242,6 +245,7 @@ def test_nothing_is_read_by_another_origin(host: str, victim: Victim) -> None:
     assert victim.is_untouched()
 
 
+@pytest.mark.matrix(every=3)
 @pytest.mark.parametrize("host", HOSTS)
 def test_no_page_is_framed_or_held(host: str, victim: Victim) -> None:
     page, known = victim.visit(host), victim.world.known

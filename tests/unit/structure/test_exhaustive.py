@@ -63,6 +63,11 @@ def test_many(n): pass
 @pytest.mark.parametrize("n", range(6))
 def test_table(n, target): pass
 
+@pytest.mark.matrix(every=6, each_value=False)
+@pytest.mark.parametrize("target", ["x86", "arm"])
+@pytest.mark.parametrize("n", range(6))
+def test_few(n, target): pass
+
 @pytest.mark.parametrize("size", ["small", pytest.param("large", marks=pytest.mark.exhaustive)])
 def test_sizes(size): pass
 """
@@ -92,13 +97,14 @@ def test_the_option_chooses(tmp_path: Path) -> None:
     everything = collected(tmp_path, "--exhaustive=all")
     chosen = collected(tmp_path, "--exhaustive=no")
     assert everything.returncode == chosen.returncode == 0, chosen.stdout
-    assert everything.stdout.count("::test_") == 1 + 7 + 18 + 2
+    assert everything.stdout.count("::test_") == 1 + 7 + 18 + 12 + 2
     assert "test_long" not in chosen.stdout
     assert chosen.stdout.count("::test_many") == 3
     table = re.findall(r"::test_table\[(\d)-(\w+)\]", chosen.stdout)
     assert len(table) < 10
     assert {number for number, _ in table} == set("012345")
     assert {target for _, target in table} == {"x86", "arm", "cuda"}
+    assert chosen.stdout.count("::test_few") == 2
     assert re.findall(r"::test_sizes\[(\w+)\]", chosen.stdout) == ["small"]
 
 
@@ -111,12 +117,12 @@ def test_an_unknown_revision_is_refused(tmp_path: Path) -> None:
 def test_extra_tests_run_alone(tmp_path: Path) -> None:
     always = ran(tmp_path, "--exhaustive=no").stdout.splitlines()[-1].split()[0]
     extra = ran(tmp_path, "--exhaustive=all", "--extra")
-    assert re.search(rf"^{28 - int(always)} passed, {always} deselected", extra.stdout, re.MULTILINE), (
+    assert re.search(rf"^{40 - int(always)} passed, {always} deselected", extra.stdout, re.MULTILINE), (
         extra.stdout
     )
     none = ran(tmp_path, "--exhaustive=no", "--extra")
     assert none.returncode == 0, none.stdout
-    assert "28 deselected" in none.stdout
+    assert "40 deselected" in none.stdout
 
 
 def test_a_run_whose_time_is_over_begins_no_test(tmp_path: Path) -> None:

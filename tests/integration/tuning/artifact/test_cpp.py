@@ -99,6 +99,7 @@ def test_it_says_what_the_loader_says(program: Path, networks: Any, tmp_path: Pa
         assert (done.returncode, done.stderr.startswith(message)) == (code, True), done
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 def test_it_calls_each_entry_of_an_artifact_of_several_shapes(
     program: Path, networks: Any, tmp_path: Path

@@ -172,6 +172,7 @@ def counting() -> onnx.ModelProto:
     return graph.model()
 
 
+@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize("build", [mixing, counting])
 def test_samples_that_depend_on_the_batch_are_never_filled_up(tmp_path: Path, build: Any) -> None:
     path = written(build(), tmp_path)
@@ -189,6 +190,7 @@ def test_samples_that_depend_on_the_batch_are_never_filled_up(tmp_path: Path, bu
         tuned(np.zeros((3, 6), np.float32))
 
 
+@pytest.mark.exhaustive
 def test_a_slow_set_of_shapes_falls_back_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(mlp(batch="batch", features=(16, 16)), tmp_path)
     model = import_model(path, shapes={"x": "2|4,16"})

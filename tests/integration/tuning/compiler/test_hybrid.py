@@ -194,6 +194,7 @@ def test_a_wrong_value_before_a_part_is_found_though_the_part_hides_it(
     assert "input 2 of ONNX Runtime's part 1" in comparison.message
 
 
+@pytest.mark.matrix(every=4)
 @pytest.mark.parametrize("network", [between_products, endless_loop, contributed, strings_inside])
 def test_other_parts(network: Callable[[], onnx.ModelProto], tmp_path: Path) -> None:
     model = imported(network, tmp_path)

@@ -263,6 +263,7 @@ def test_weights_of_a_quantised_model_are_stored_as_they_were(tmp_path: Path) ->
     np.testing.assert_allclose(results, expected, rtol=1e-3, atol=2e-4 * float(np.abs(expected).max()))
 
 
+@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize("precision", [Precision.FLOAT16_WEIGHTS, Precision.INT8_WEIGHTS])
 def test_an_artifact_of_tuned_kernels(precision: Precision, model: Model, tmp_path: Path) -> None:
     if precision is Precision.INT8_WEIGHTS:

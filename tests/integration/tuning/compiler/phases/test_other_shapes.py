@@ -65,7 +65,7 @@ def recogniser() -> onnx.ModelProto:
     return g.model()
 
 
-@pytest.mark.matrix(every=2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shapes", ["1,3,4,16|24", "1,3,4,16"])
 def test_a_dimension_that_fits_one_size_keeps_it(shapes: str, tmp_path: Path) -> None:
     path = written(recogniser(), tmp_path)
@@ -168,6 +168,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Artifact]:
     return path, tunefarm_tuning.compile(model, output=folder / "net", baseline=False)
 
 
+@pytest.mark.exhaustive
 def test_sizes_whose_product_does_not_fit_are_refused(rows: tuple[Path, Artifact]) -> None:
     path, artifact = rows
     child = subprocess.run(
@@ -222,6 +223,7 @@ for shape in ((1, 3), (3, 5)):
     )
 
 
+@pytest.mark.exhaustive
 def test_a_table_sets_the_most(tmp_path: Path) -> None:
     g = GraphBuilder()
     ids = g.input("ids", [1, "length"], INT64)
@@ -265,6 +267,7 @@ def test_wrong_code_for_all_sizes_is_left_out(tmp_path: Path, monkeypatch: pytes
     assert load(artifact.path).other_shapes is None
 
 
+@pytest.mark.exhaustive
 def test_code_that_takes_too_long_to_build_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,6 +288,7 @@ def test_a_job_whose_time_is_spent_builds_no_code_for_all_sizes(tmp_path: Path) 
     assert y.shape == (2, 4)
 
 
+@pytest.mark.exhaustive
 def test_the_build_of_code_for_all_sizes_ends_with_the_time_of_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

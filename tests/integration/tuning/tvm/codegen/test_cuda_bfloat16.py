@@ -80,6 +80,7 @@ def legal_config(space: DesignSpace, config_space: ConfigSpace, tensor_cores: in
     raise AssertionError(f"no config of {len(rows)} is legal")
 
 
+@pytest.mark.matrix(every=4)
 @pytest.mark.parametrize("arch", [80, 90])
 @pytest.mark.parametrize(
     ("workload", "kinds"), [(MATMUL, (WMMA, MMA)), (CONV, (WMMA,))], ids=["matmul", "conv2d"]
@@ -129,7 +130,7 @@ def test_intrinsics_are_described_as_those_of_float16() -> None:
                 assert ported.script().replace("bfloat16", "float16") == wanted.script()
 
 
-@pytest.mark.matrix(every=3)
+@pytest.mark.matrix(every=6, each_value=False)
 @needs_nvcc
 @pytest.mark.parametrize("arch", [80, 90])
 @pytest.mark.parametrize(

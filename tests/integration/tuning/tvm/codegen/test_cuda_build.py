@@ -69,7 +69,7 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBuilder]:
         yield builder
 
 
-@pytest.mark.matrix(every=3)
+@pytest.mark.matrix(every=5, each_value=False)
 @needs_nvcc
 @pytest.mark.parametrize(
     ("arch", "kind", "sizes"),

@@ -50,7 +50,7 @@ from tunefarm_tuning.tvm.transform.pipeline import load_relax
 from tunefarm_tuning.workload.binding import Binding
 
 
-@pytest.mark.matrix(every=3)
+@pytest.mark.matrix(every=6)
 @pytest.mark.parametrize("name", NETS)
 def test_it_computes_what_unscheduled_loops_do(name: str, tmp_path: Path) -> None:
     kernels = kernels_of(NETS[name], tmp_path, HOST)

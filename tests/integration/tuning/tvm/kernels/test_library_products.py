@@ -171,7 +171,7 @@ def test_a_network_has_the_results_of_its_kernels_own_loops(name: str, tmp_path:
     np.testing.assert_allclose(library, own, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.matrix(every=4)
+@pytest.mark.matrix(every=8)
 @pytest.mark.parametrize("name", FORMS)
 def test_the_library_computes_every_slice(name: str, tmp_path: Path) -> None:
     _check_kernels(prepared(FORMS[name], tmp_path), CPU, tmp_path, slices=(1, 2, 5), tolerance=1e-5)

@@ -200,6 +200,7 @@ def test_a_network_of_packed_kernels(model: Model, records: tuple[TuningRecord, 
     check(artifact, model, records)
 
 
+@pytest.mark.exhaustive
 def test_packed_kernels_are_checked_on_a_device(
     model: Model, records: tuple[TuningRecord, ...], tmp_path: Path
 ) -> None:

@@ -122,7 +122,7 @@ def every_winograd(module: tvm.IRModule) -> list[Alternative]:
     return alternatives
 
 
-@pytest.mark.matrix(every=2)
+@pytest.mark.matrix(every=4)
 @pytest.mark.parametrize(
     "changed",
     [

@@ -172,7 +172,7 @@ def test_configs_are_right_and_use_the_instruction(name: str, tmp_path: Path) ->
         np.testing.assert_allclose(results, wanted, rtol=1e-2, atol=1e-3 * np.abs(wanted).max())
 
 
-@pytest.mark.matrix(every=3)
+@pytest.mark.matrix(every=6, each_value=False)
 @pytest.mark.parametrize("target", [NEOVERSE_V2, NEOVERSE_N1], ids=["v2", "n1"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_configs_for_arm_use_its_instruction(name: str, target: Target, tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def assembly(func: tvm.tirx.PrimFunc, target: Target) -> str:
     return str(built.inspect_source("asm"))
 
 
-@pytest.mark.matrix(every=6)
+@pytest.mark.matrix(every=8, each_value=False)
 @pytest.mark.parametrize("name", [*ALL, *SMALL_GROUPS])
 @pytest.mark.parametrize("target", RUNNABLE)
 def test_agrees_with_onnx_runtime(name: str, target: Target, tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_agrees_with_onnx_runtime(name: str, target: Target, tmp_path: Path) -> 
     assert np.mean(apart > 1e-4) < 0.02
 
 
-@pytest.mark.matrix(every=6)
+@pytest.mark.matrix(every=12, each_value=False)
 @pytest.mark.parametrize("width", INSTRUCTIONS)
 @pytest.mark.parametrize("name", ALL)
 def test_every_kernel_multiplies_with_the_instruction(name: str, width: str, tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ def test_a_text_beside_an_image_has_any_length(tmp_path: Path) -> None:
     check(artifact, path, sample=(2, 4, 12, 6), text=(2, 5, 6))
 
 
+@pytest.mark.exhaustive
 def test_a_dimension_that_is_never_halved_may_be_beside_those_that_are(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     onnx.save(video_net(), path)
@@ -72,6 +73,7 @@ def test_a_step_that_all_samples_share_keeps_its_size(tmp_path: Path) -> None:
     check(artifact, path, x=(5, 6), step=(1,))
 
 
+@pytest.mark.exhaustive
 def test_relative_positions_count_down_from_a_size_to_its_negative(tmp_path: Path) -> None:
     g = GraphBuilder()
     x = g.input("x", ["words"])
