@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from tunefarm_tuning.core.errors import DeviceLostError, InvalidInputError, TunefarmError
 from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.process import Access, ChildClosed, ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
+from tunefarm_tuning.process.running import is_background
 
 _MODULE = "tunefarm_tuning.tvm.children.run"
 _SESSION_SEC = 3600.0
@@ -41,7 +42,8 @@ class DeviceRun:
         threads: The number of threads that kernels run on.
         limits: Limits of the child process on this machine.
         folder: Where the files lie that calls name; they write into its `outputs_folder` alone. None if no call names files.
-        connect_timeout_sec: Seconds that the device may take to open a session.
+        connect_timeout_sec: Seconds that the device may take to open a session; ten times as many in the background, where a child waits
+            for an idle core.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class DeviceRun:
         self._device = device
         self._kind = kind
         self._threads = threads
-        self._connect_timeout_sec = connect_timeout_sec
+        self._connect_timeout_sec = connect_timeout_sec * (10 if is_background() else 1)
         self._connected = False
         self._parts: dict[str, Any] = {}
         self.libraries: dict[str, str] = {}
