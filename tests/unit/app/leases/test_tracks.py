@@ -165,7 +165,7 @@ def test_two_jobs_come_to_share_the_devices(farm, engine, workers) -> None:
     for number in range(4):
         farm.add_device(f"dev-{number}")
     model = farm.ready_model(Scenario(tasks=1))
-    first, second = (farm.submit(model, trials=400, seed=seed) for seed in (1, 2))
+    first, second = (farm.submit(model, trials=160, seed=seed) for seed in (1, 2))
     held: Counter[tuple[int, int]] = Counter()
 
     def holders() -> tuple[int, int]:
@@ -181,7 +181,7 @@ def test_two_jobs_come_to_share_the_devices(farm, engine, workers) -> None:
         return finished(farm, first, second)
 
     workers.until(looked)
-    assert all(farm.job(job.id).trials == 400 for job in (first, second))
+    assert all(farm.job(job.id).trials == 160 for job in (first, second))
     assert any(first >= 1 and two >= 1 for first, two in held), held
 
 
