@@ -56,7 +56,7 @@ def test_it_starts_serves_and_ends(tmp_path: Path) -> None:
         assert client.get("/v1/jobs").status_code == 200
 
 
-@pytest.mark.matrix(every=3)
+@pytest.mark.matrix(every=6, each_value=False)
 @pytest.mark.parametrize(
     ("trusted", "sent", "noted"),
     [
@@ -159,6 +159,7 @@ def test_a_client_that_goes_on_sending_still_gets_the_answer(tmp_path: Path) -> 
                 pass
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize(
     ("change", "message"),
     [

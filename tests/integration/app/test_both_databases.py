@@ -126,6 +126,7 @@ def work(farm: Any, stop: threading.Event, name: str = "worker") -> None:
             let_leases_end(services)
 
 
+@pytest.mark.matrix(every=2)
 def test_nothing_is_lost_and_nothing_twice(farm: Any) -> None:
     model = farm.upload(Scenario(tasks=3, failing=0.1))
     farm.run()

@@ -11,6 +11,7 @@ from benchmarks.contest.table import make_table
 from benchmarks.search import json_lines
 
 
+@pytest.mark.exhaustive
 def test_a_network_is_timed_once_and_a_missing_file_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

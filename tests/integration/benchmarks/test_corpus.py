@@ -24,6 +24,7 @@ def test_the_quick_subset_is_there() -> None:
     assert len(QUICK) >= 3
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("network", QUICK, ids=lambda network: network.name)
 def test_a_quick_network_comes_through(network: Network, tmp_path: Path) -> None:
     """Their packages are part of the environment, so this needs no network connection."""

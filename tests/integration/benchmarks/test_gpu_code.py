@@ -78,6 +78,7 @@ def test_proposals_of_a_search_are_built_and_estimated(tmp_path: Path) -> None:
             assert (launch["instructions"]["mma"] > 0) is (estimate["tensor_cores"] > 0)
 
 
+@pytest.mark.exhaustive
 def test_what_is_not_proposed_for_its_results_keeps_them_in_memory(tmp_path: Path) -> None:
     """The rule leaves out nothing that would fit: each config that has more results than registers has them in memory."""
     task = task_for("sm_80", "conv2d", {"size": 14, "channels": 64})

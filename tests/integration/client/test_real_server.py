@@ -87,6 +87,7 @@ def test_compiling_without_a_search(farm: Any, client: Client, tmp_path: Path) -
     assert caught.value.code == "invalid-budget"
 
 
+@pytest.mark.matrix(every=2)
 def test_an_artifact_while_the_search_goes_on(farm: Any, client: Client, tmp_path: Path) -> None:
     job = client.tune(farm.write_model(tmp_path / "net.onnx", trial_sec=0.02), seconds=600)
     so_far = job.compile_now()

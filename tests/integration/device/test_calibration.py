@@ -179,6 +179,7 @@ def test_a_frozen_device_is_quarantined_and_comes_back(lab: Lab) -> None:
     wait_until(lab.comes_back, lambda: f"{lab.device()} to be online again")
 
 
+@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize(
     ("bent", "kernel"), [("snail", "calibrate.so"), ("straight", "triad-1.so")], ids=["kernel", "peak"]
 )

@@ -136,6 +136,7 @@ def parts(start: Callable[..., Any], gateway: GatewayProcess, tmp_path: Path) ->
         postgres.close()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_each_part_is_missed(parts: Parts, start: Callable[..., Any], tmp_path: Path) -> None:
     rows = parts.until_failed()

@@ -135,6 +135,7 @@ def test_each_gpu_is_a_device(
     again.end(signal.SIGTERM)
 
 
+@pytest.mark.exhaustive
 def test_a_gpu_that_another_keeps_busy_gets_no_lease(
     server: ReplayServer, lend: Callable[..., Any], driver: Driver
 ) -> None:
@@ -182,6 +183,7 @@ def test_a_gpu_that_another_keeps_busy_gets_no_lease(
     wait_until(is_out("box-gpu0", "the GPU has fallen off the bus"), "the first to be lost")
 
 
+@pytest.mark.exhaustive
 def test_what_takes_one_gpus_agent_down_leaves_the_other(
     server: ReplayServer, lend: Callable[..., Any]
 ) -> None:

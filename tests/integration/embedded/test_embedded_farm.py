@@ -148,6 +148,7 @@ def test_no_second_farm_in_the_same_folder(farm: Farm) -> None:
     farm.expect_device_online()
 
 
+@pytest.mark.matrix(every=5, each_value=False)
 @pytest.mark.parametrize("name", list(MARKS))
 def test_a_killed_part_comes_back_on_its_port(farm: Farm, name: str) -> None:
     before = farm.part(name)

@@ -81,7 +81,7 @@ def halfway(farm: Farm) -> Any:
     return job
 
 
-@pytest.mark.matrix(every=4)
+@pytest.mark.matrix(every=4, each_value=False)
 def test_a_restored_farm_goes_on(farm: Farm, other_url: str, tmp_path: Path) -> None:
     job = halfway(farm)
     before = farm.trials(job.id)
@@ -117,7 +117,7 @@ def test_a_restored_farm_goes_on(farm: Farm, other_url: str, tmp_path: Path) -> 
         other.services.close()
 
 
-@pytest.mark.matrix(every=4)
+@pytest.mark.matrix(every=4, each_value=False)
 def test_it_is_one_moment_of_a_running_farm(farm: Farm, other_url: str, tmp_path: Path) -> None:
     """While one thread tunes, backups are made: in each, counters and trials agree, as in no other moment's mixture."""
     farm.add_device()
@@ -156,7 +156,7 @@ def test_it_is_one_moment_of_a_running_farm(farm: Farm, other_url: str, tmp_path
             other.services.close()
 
 
-@pytest.mark.matrix(every=4)
+@pytest.mark.matrix(every=4, each_value=False)
 def test_what_is_there_is_kept_unless_told(farm: Farm, other_url: str, tmp_path: Path) -> None:
     farm.upload(Scenario(tasks=1))
     store = BlobStore(tmp_path / "other-store")
