@@ -60,9 +60,8 @@ def test_where_other_work_disturbs_the_timings_the_kernels_own_times_decide(
             output=tmp_path / "a",
             history=History(records),
             baseline=False,
-            limits=CompileLimits(
-                kernel_ratio=1e9, model_ratio=100.0, timing_sec=0
-            ),  # within blocks it is no slower
+            # Within blocks it is no slower, though its threads wait for cores that others keep.
+            limits=CompileLimits(kernel_ratio=1e9, model_ratio=1e6, timing_sec=0),
             on_progress=on_progress,
         )
     latency = artifact.report["latency"]
