@@ -127,7 +127,7 @@ def _command_page(command: Any, path: str) -> Iterator[str]:
     yield f"## `{path}`\n"
     yield f"{inspect.cleandoc(command.help or '').replace(chr(8), '')}\n"
     rows = []
-    for parameter in command.params:
+    for parameter in (each for each in command.params if not getattr(each, "hidden", False)):
         names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
         if parameter.param_type_name == "argument":
             names = f"`{parameter.metavar or parameter.name.upper()}`"

@@ -164,3 +164,10 @@ def runtime_title(name: str, computes: str = "") -> str:
     """Return a runtime's name for people; of one that chooses its arithmetic, with what it chose."""
     title = RUNTIMES.get(name, name)
     return f"{title} ({computes})" if name == "openvino_default" and computes else title
+
+
+COMPARED_TIMES = (
+    "Best time of a call that the job knew, by its own trials or by records of earlier jobs; of a kernel that it did not try, "
+    "its time in the artifact."
+)
+"""What the times of kernels are where jobs are compared."""

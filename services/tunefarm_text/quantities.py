@@ -157,6 +157,14 @@ _TELLS_NOTHING = 30.0
 """A speed-up is not known if its interval reaches further than this: other work slowed one of the two networks alone."""
 
 
+NOT_KNOWN = "not known"
+
+
+def over(speedup_text: str, runtime: str) -> str:
+    """Return a speed-up with what it is over: ``"1.24× ONNX Runtime"``, ``"not known (ONNX Runtime)"``."""
+    return f"{speedup_text} {f'({runtime})' if speedup_text == NOT_KNOWN else runtime}"
+
+
 def speedup(value: float | None, low: float | None, high: float | None) -> str:
     """Return a speed-up as far as it is known: ``"1.24×"``, ``"between 1.2 and 3.9×"``, ``"about 1.24×"``, ``"not known"``.
 
@@ -172,7 +180,7 @@ def speedup(value: float | None, low: float | None, high: float | None) -> str:
     if not is_wide(low, high):
         return ratio(value)
     if not is_known(low, high):
-        return "not known"
+        return NOT_KNOWN
     return f"between {_two_figures(low)} and {_two_figures(high)}×"
 
 

@@ -310,7 +310,7 @@ def _show(out: Output, model: Model) -> None:
     if out.json:
         out.data(model.raw)
         return
-    out.text(f"{model.id}  {model.named}  {model.state}", style="bold")
+    out.text(f"{model.id}  {model.named}  {model.state_text}", style="bold")
     out.text(
         f"{quantities.size(model.size_bytes)}, sha256 {model.sha256}, uploaded {quantities.local_time(model.created_at)}"
     )

@@ -15,7 +15,6 @@ from tunefarm.cli.base.options import Limit
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.base.references import find_sweep
 from tunefarm_text import quantities
-from tunefarm_text.job_terms import RUNTIMES
 
 if TYPE_CHECKING:
     from tunefarm.client import Sweep, SweepCell
@@ -111,7 +110,7 @@ def show_sweep(out: Output, sweep: Sweep) -> None:
                 cell.precision or quantities.NONE,
                 cell.state,
                 _latency(cell),
-                _over_runtime(cell),
+                cell.over_runtime_text,
                 cell.over_untuned.text if cell.over_untuned else quantities.NONE,
                 cell.trials,
                 cell.job_id or quantities.NONE,
@@ -133,9 +132,3 @@ def _latency(cell: SweepCell) -> str:
     if cell.is_fastest:
         return f"{text} (fastest)"
     return text if cell.is_measured or cell.latency_sec is None else f"{text} (estimate)"
-
-
-def _over_runtime(cell: SweepCell) -> str:
-    if cell.over_runtime is None:
-        return quantities.NONE
-    return f"{cell.over_runtime.text} {RUNTIMES.get(cell.runtime or '', cell.runtime or '')}"

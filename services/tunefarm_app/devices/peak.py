@@ -1,9 +1,9 @@
 """The peak of a device: its highest compute rate and bandwidth.
 
 Measuring it takes seconds, a hundred times as long as the calibration kernel. So it is measured in the lease of a clean
-calibration: at the first `_FIRST_RUNS` of a device, and then every `Settings.peak_every_sec`. Disturbances only make a
-measurement slower, so the best value of each figure is kept. A device without a peak works like any other; only the
-roofline of its kernels is unknown.
+calibration: at the first `_FIRST_RUNS` of a device, at each while it is doubtful, and then every
+`Settings.peak_every_sec`. Disturbances only make a measurement slower, so the best value of each figure is kept. A device
+without a peak works like any other; only the roofline of its kernels is unknown.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import structlog
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Device, DeviceLease, DevicePeak
+from tunefarm_text.quantities import flops_per_sec
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import DeviceLostError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean
@@ -44,7 +45,8 @@ def measure_device_peak(services: Services, lease: DeviceLease, cancellation: Ca
     before = known_peak(known)
     before = before if before is not None and before.key == key else None
     recent = known is not None and known.key == key and now < known.measured_at + every_sec
-    if every_sec == 0 or (recent and (before is None or before.runs >= _FIRST_RUNS)):
+    settled = before is None or (before.runs >= _FIRST_RUNS and not before.doubtful)
+    if every_sec == 0 or (recent and settled):
         return
     lost: DeviceLostError | None = None
     try:
@@ -84,8 +86,24 @@ def known_peak(row: DevicePeak | None) -> Peak | None:
         return None
 
 
+def certain_peak(peak: Peak) -> Peak:
+    """Return a peak without its doubtful rates; `Peak.missing` says which they were, and why."""
+    reasons = [
+        f"{dtype}: {flops_per_sec(rate.all_cores, 1.0)} on {peak.threads} cores, hardly more than on one: the device was busy, "
+        "and is measured again"
+        for dtype, rate in peak.doubtful.items()
+    ]
+    return replace(
+        peak,
+        flops_per_sec={
+            dtype: rate for dtype, rate in peak.flops_per_sec.items() if dtype not in peak.doubtful
+        },
+        missing="; ".join(filter(None, [peak.missing, *reasons])),
+    )
+
+
 def peaks_of(repos: Repositories, devices: Sequence[Device]) -> dict[str, Peak]:
-    """Return the known peaks of these devices, by device id."""
+    """Return the known peaks of these devices, without doubtful rates, by device id."""
     rows = repos.peaks.of_devices([device.id for device in devices])
     known = {device_id: known_peak(row) for device_id, row in rows.items()}
-    return {device_id: peak for device_id, peak in known.items() if peak is not None}
+    return {device_id: certain_peak(peak) for device_id, peak in known.items() if peak is not None}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tunefarm_app.devices.peak import known_peak
+from tunefarm_app.devices.peak import certain_peak, known_peak
 from tunefarm_app.records.farm_facts import FARM, peak_in
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.unit_of_work import Repositories
@@ -61,12 +61,14 @@ class TimedKernel:
 
 
 def trusted_peak(peak: Peak | None, kernels: Iterable[TimedKernel]) -> Peak | None:
-    """Return a peak without the figures that a kernel exceeds: the device was busy when they were measured.
+    """Return a peak without figures that are doubtful or that a kernel exceeds: the device was busy when they were measured.
 
     No other kernel is then held against them either, and `Peak.missing` says why.
     """
     if peak is None:
         return None
+    if peak.doubtful:
+        peak = certain_peak(peak)
     reached: dict[str, float] = {}
     for kernel in kernels:
         dtype = kernel_dtype(kernel.args)

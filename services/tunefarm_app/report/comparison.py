@@ -14,6 +14,7 @@ from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, JobTask
 from tunefarm_text import quantities
+from tunefarm_text.job_terms import COMPARED_TIMES
 from tunefarm_tuning.core.errors import InvalidInputError
 
 LEAST, MOST = 2, 6
@@ -57,9 +58,7 @@ class ComparedKernel(Part):
     workload_key: str = Field(description="Key of the workload.")
     name: str = Field(description="Name of the kernel.")
     weights: list[int | None] = Field(description="Calls per inference.")
-    best_sec: list[float | None] = Field(
-        description="Best time of a call, seconds: from the search, or of a kernel that the job did not try, as the artifact runs it."
-    )
+    best_sec: list[float | None] = Field(description=f"In seconds. {COMPARED_TIMES}")
     trials: list[int | None] = Field(description="Number of trials.")
 
     @property
@@ -144,7 +143,7 @@ def _kernel(
 
 
 def _best_sec(task: JobTask, timed_sec: float | None) -> float | None:
-    """Return the time of a job's kernel: of its own search, or of its artifact, or of an earlier job's record."""
+    """Return the time of a job's kernel as `COMPARED_TIMES` says; of one without, that of an earlier job's record."""
     return (task.best_cost_sec if task.trials else None) or timed_sec or task.best_cost_sec
 
 

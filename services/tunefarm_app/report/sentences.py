@@ -153,6 +153,8 @@ def _how_far_off(baseline: ReportBaseline) -> str:
 
 def _against(ratio: ReportRatio, than: str) -> str:
     """Return how fast the artifact is, and whether the timings can tell it from the other network at all."""
+    if not quantities.is_known(ratio.low, ratio.high):
+        return f"not comparable with {than} by these timings: other work slowed one of the two more than the other"
     slower = "slower: " if ratio.verdict == "slower" else ""
     unclear = ": the timings do not tell the two apart" if ratio.verdict == "same" else ""
     return f"{slower}{ratio.text} as fast as {than}{unclear}"

@@ -66,6 +66,11 @@ def test_a_model_is_read() -> None:
     young = Model.read({"id": "m", "state": "importing"})
     assert young.inputs == ()
     assert young.opset is None
+    assert young.state_text == "importing"
+    waiting = Model.read(
+        {"id": "m", "state": "importing", "waiting": "waiting for a worker: 3 imports before it"}
+    )
+    assert waiting.state_text == "importing: waiting for a worker: 3 imports before it"
 
 
 def test_a_job_is_read() -> None:

@@ -142,3 +142,8 @@ def test_the_unit_fits_the_quantity() -> None:
     assert q.ratio(1.5) == "1.50×"
     assert q.ratio(None) == "–"
     assert q.shape((), "int64") == "scalar int64"
+
+
+def test_a_speed_up_names_what_it_is_over() -> None:
+    assert q.over("1.24×", "ONNX Runtime") == "1.24× ONNX Runtime"
+    assert q.over(q.speedup(1.0, 0.1, 33.0), "ONNX Runtime") == "not known (ONNX Runtime)"

@@ -33,6 +33,8 @@ _MAX_THREADS = 256
 _LEAST_SCALING = 1.3
 _MORE_RUNS = 2
 """A doubtful peak is measured this many times more; two threads of one core, for example, stay doubtful."""
+_CERTAIN_RUNS = 12
+"""After this many measurements no rate is doubtful."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,11 +128,18 @@ class Peak(JsonFields):
         )
 
     @property
-    def is_doubtful(self) -> bool:
-        """Whether all cores together compute hardly faster than one: others probably used them during the measurement."""
-        return self.threads > 1 and any(
-            rate.all_cores < _LEAST_SCALING * rate.one_core for rate in self.flops_per_sec.values()
-        )
+    def doubtful(self) -> Mapping[str, Rate]:
+        """The rates, by dtype, of which all cores reach hardly more than one: others probably used them meanwhile.
+
+        After many measurements it is how the cores are, as two threads of one core, for example.
+        """
+        if self.threads <= 1 or self.runs >= _CERTAIN_RUNS:
+            return {}
+        return {
+            dtype: rate
+            for dtype, rate in self.flops_per_sec.items()
+            if rate.all_cores < _LEAST_SCALING * rate.one_core
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Peak:
@@ -223,7 +232,7 @@ def measure_peak(
         built = child.call("build", built_in, timeout_sec=_BUILD_SEC)
         peak = _read(key, threads, built, _run(child, device, memory_bytes, cancellation))
         for _ in range(_MORE_RUNS):
-            if not peak.is_doubtful:
+            if not peak.doubtful:
                 break
             peak = peak.merged(_read(key, threads, built, _run(child, device, memory_bytes, cancellation)))
     return replace(peak, runs=1)

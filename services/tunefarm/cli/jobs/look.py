@@ -17,7 +17,7 @@ from tunefarm.cli.base.options import Limit, Tags, Text
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.base.references import find_job, find_model, find_sweep
 from tunefarm_text import quantities
-from tunefarm_text.job_terms import RUNTIMES, STOPS, runtime_title
+from tunefarm_text.job_terms import COMPARED_TIMES, RUNTIMES, STOPS, runtime_title
 
 if TYPE_CHECKING:
     from tunefarm.client import ComparedKernel, Job
@@ -189,9 +189,7 @@ def compare_jobs(
             ("kernel", *(f">…{job.id[-6:]}" for job in jobs)),
             ((kernel.name, *_kernel_times(kernel)) for kernel in shared),
         )
-        out.text(
-            "Best time of a call in the job's own search; of a kernel that it did not try, the time in its artifact."
-        )
+        out.text(COMPARED_TIMES)
     if len(shared) < len(kernels):
         out.text(
             f"{quantities.plural(len(kernels) - len(shared), 'kernel')} that only one of the jobs has: not compared (--json lists all)."

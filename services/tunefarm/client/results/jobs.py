@@ -188,7 +188,7 @@ class Job(Shown, Answer):
         if not others:
             return quantities.NONE
         name = min(others, key=lambda name: others[name].value)
-        return f"{others[name].text} {RUNTIMES.get(name, name)}"
+        return quantities.over(others[name].text, RUNTIMES.get(name, name))
 
     def summary(self) -> Mapping[str, str]:
         """Return the job's row in a notebook: column name to text."""

@@ -134,12 +134,17 @@ class Model(Shown, Answer):
         """Its name with its version, ``ocr-rec@3``, which is accepted wherever its id is."""
         return f"{self.name}@{self.version}"
 
+    @property
+    def state_text(self) -> str:
+        """Its state, and why its import has not begun: ``importing: waiting for a worker: 3 imports before it``."""
+        return f"{self.state}: {self.waiting}" if self.waiting else self.state
+
     def summary(self) -> Mapping[str, str]:
         """Return the model's row in a notebook: column name to text."""
         return {
             "": self.id,
             "name": self.named,
-            "state": self.state,
+            "state": self.state_text,
             "inputs": _tensors(self.inputs)
             + (f" and {len(self.specialisations) - 1} more shapes" if len(self.specialisations) > 1 else ""),
             "outputs": _tensors(self.outputs),

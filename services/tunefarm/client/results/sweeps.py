@@ -47,16 +47,22 @@ class SweepCell(Shown, Result):
     is_fastest: bool = False
     finished_at: float | None = None
 
+    @property
+    def over_runtime_text(self) -> str:
+        """How many times as fast as the fastest other runtime it is; that one's name follows."""
+        if self.over_runtime is None:
+            return quantities.NONE
+        return quantities.over(self.over_runtime.text, RUNTIMES.get(self.runtime or "", self.runtime or ""))
+
     def summary(self) -> Mapping[str, str]:
         """Return the combination's row in a notebook: column name to text."""
-        over = f" {RUNTIMES.get(self.runtime or '', self.runtime or '')}"
         return {
             "": self.model_name,
             "pool": self.device_key,
             "precision": self.precision,
             "state": self.state,
             "latency": quantities.latency(self.latency_sec),
-            "over the fastest runtime": f"{self.over_runtime.text}{over}" if self.over_runtime else "",
+            "over the fastest runtime": self.over_runtime_text if self.over_runtime else "",
             "over untuned": self.over_untuned.text if self.over_untuned else "",
             "job": self.job_id or "",
             "reason": self.error.message if self.error else "",

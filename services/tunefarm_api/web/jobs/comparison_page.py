@@ -16,7 +16,7 @@ from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.web.rendering import page
 from tunefarm_app.report.comparison import LEAST, MOST, ComparedJob, compare_jobs
 from tunefarm_app.report.networks import network_words
-from tunefarm_text.job_terms import RUNTIMES, runtime_title
+from tunefarm_text.job_terms import COMPARED_TIMES, RUNTIMES, runtime_title
 from tunefarm_text.quantities import duration, latency
 
 router = APIRouter(include_in_schema=False)
@@ -120,6 +120,7 @@ def comparison_page(
             if name != "onnxruntime" and any(name in item.ratios for item in comparison.jobs)
         ],
         runtime_title=runtime_title,
+        compared_times=COMPARED_TIMES,
         kernels=shared[:_KERNELS_SHOWN],
         shared=len(shared),
         offered=list(offered.values())[:_OFFERED],

@@ -111,6 +111,33 @@ def test_a_doubted_peak_is_measured_again_soon(farm: Farm, meter: Meter) -> None
     assert (meter.runs, peak_of(farm, device).flops_on(1, "float32")) == (4, 150e9)
 
 
+def test_a_peak_of_all_cores_like_that_of_one_is_none_and_is_measured_again(farm: Farm, meter: Meter) -> None:
+    meter.all_cores = 100e9
+    device = farm.newcomer()
+    farm.calibrate()
+    for runs in (2, 3, 4, 5):
+        calibrate_again(farm, device)
+        assert meter.runs == runs
+    shown = peaks(farm, device)[device.id]
+    assert shown.flops_per_sec == {}
+    assert "float32: 100 GFLOP/s on 2 cores, hardly more than on one: the device was busy" in shown.missing
+    meter.all_cores = 180e9
+    for _ in range(2):
+        calibrate_again(farm, device)
+        assert meter.runs == 6
+    assert peaks(farm, device)[device.id].flops_on(2, "float32") == 180e9
+
+
+def test_two_threads_of_a_core_stay_as_they_are(farm: Farm, meter: Meter) -> None:
+    meter.all_cores = 110e9
+    device = farm.newcomer()
+    farm.calibrate()
+    for _ in range(14):
+        calibrate_again(farm, device)
+    assert meter.runs == 12
+    assert peaks(farm, device)[device.id].flops_on(2, "float32") == 110e9
+
+
 def test_of_each_figure_the_best_is_kept(farm: Farm, meter: Meter) -> None:
     device = farm.newcomer()
     farm.calibrate()

@@ -46,6 +46,23 @@ def test_a_rough_speed_up_says_what_other_work_did_and_what_counts(report: JobRe
     assert said(fastest) == [f"{why}, of the others only the fastest inferences. {again}"]
 
 
+def test_a_speed_up_that_is_not_known_is_no_number_of_times(report: JobReport) -> None:
+    assert report.latency is not None
+    ratios = {
+        name: ratio.model_copy(update={"low": 0.1, "high": 33.0, "text": "not known", "verdict": "same"})
+        for name, ratio in report.latency.ratios.items()
+    }
+    said = summary(
+        report.model_copy(update={"latency": report.latency.model_copy(update={"ratios": ratios})})
+    )
+    compared = [each for each in said if "not comparable with" in each]
+    assert len(compared) == len(ratios)
+    assert compared[0].startswith("The artifact takes ")
+    assert "not comparable with untuned TVM (" in compared[0]
+    assert compared[0].endswith("by these timings: other work slowed one of the two more than the other.")
+    assert not any("not known as fast" in each for each in said)
+
+
 def test_kernels_without_a_time_say_why(report: JobReport) -> None:
     assert report.breakdown is not None
     untimed = {"before_sec": None, "after_sec": None}

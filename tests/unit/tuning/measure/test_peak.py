@@ -32,10 +32,11 @@ def test_the_better_of_each_figure_is_kept() -> None:
 
 
 def test_a_peak_of_which_others_took_a_core_is_doubtful() -> None:
-    assert peak(10.0, 10.0).is_doubtful
-    assert not peak(10.0, 18.0).is_doubtful
-    assert not replace(peak(10.0, 10.0), threads=1).is_doubtful
-    assert not peak(10.0, 10.0).merged(peak(9.0, 17.0)).is_doubtful
+    assert peak(10.0, 10.0).doubtful == {"float32": Rate(one_core=10.0, all_cores=10.0)}
+    assert not peak(10.0, 18.0).doubtful
+    assert not replace(peak(10.0, 10.0), threads=1).doubtful
+    assert not peak(10.0, 10.0).merged(peak(9.0, 17.0)).doubtful
+    assert not replace(peak(10.0, 10.0), runs=12).doubtful, "two threads of one core"
 
 
 def test_figures_of_something_else_replace_it() -> None:

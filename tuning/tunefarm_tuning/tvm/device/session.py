@@ -27,6 +27,8 @@ from tunefarm_tuning.process.sandbox import Access, sandbox_order
 
 _uploads = itertools.count()
 _LEAST_SENT_BYTES = 1 << 16
+_NO_RETURN = "RPCCode::kReturn"
+"""In TVM's text of the error where something else than an answer came first: the end of the session."""
 
 
 class DeviceSession:
@@ -194,9 +196,15 @@ def open_session(
     except Exception as error:
         relay.check()
         raise DeviceLostError(
-            f"cannot open a session with device {key}: {clean(str(error), 300)}", session_ended=True
+            f"cannot open a session with device {key}: {why_not_opened(error)}", session_ended=True
         ) from error
     session = DeviceSession(remote, opened, relay)
     if not session.is_alive():
         raise DeviceLostError(f"device {key} opened a session, but does not answer in it", session_ended=True)
     return session
+
+
+def why_not_opened(error: Exception) -> str:
+    """Return TVM's reason in plain words; it says that a check of its own failed where the session ended first."""
+    text = str(error)
+    return "it ended the session before it answered" if _NO_RETURN in text else clean(text, 300)
