@@ -22,10 +22,24 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     text,
 )
 
-_ATANH_TERMS = (13, 11, 9, 7, 5, 3, 1)
-"""Divisors of the series of the inverse hyperbolic tangent, the last one first."""
+_ATANH_TERMS = 7
+"""How many terms of the series of the inverse hyperbolic tangent a third needs in float32."""
+_ATANH64_NEAR = 0.2
+"""Below which number the series is used in float64; it needs so many terms there:"""
+_ATANH64_TERMS = 13
 _SINH_DIVISORS = (272, 210, 156, 110, 72, 42, 20, 6)
 """What each term of the series of the hyperbolic sine is of the one before, the last one first, without the square."""
+
+
+def convert_atanh(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
+    """Convert `Atanh` of float64: near zero by its series, as TVM's logarithm of a number near one has lost its digits."""
+    x, dtype = inputs[0], dtype_of(inputs[0])
+    if dtype != "float64":
+        return None  # `vector_math`
+    near = context.emit(relax.op.multiply(x, _atanh_series(context, x, _ATANH64_TERMS, 1.0)))
+    size = context.emit(relax.op.abs(x))
+    is_near = context.emit(relax.op.less(size, full_rank(_ATANH64_NEAR, rank_of(x), dtype)))
+    return relax.op.where(is_near, near, context.emit(relax.op.atanh(x)))
 
 
 def convert_bit_cast(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -192,12 +206,7 @@ def convert_softplus(context: NodeContext, inputs: Sequence[Any], _attributes: d
 
     y = context.emit(relax.op.exp(context.emit(relax.op.negative(context.emit(relax.op.abs(x))))))
     ratio = context.emit(relax.op.divide(y, context.emit(relax.op.add(y, number(2)))))
-    square = context.emit(relax.op.multiply(ratio, ratio))
-    series = number(2 / _ATANH_TERMS[0])
-    for divisor in _ATANH_TERMS[1:]:
-        series = context.emit(relax.op.multiply(series, square))
-        series = context.emit(relax.op.add(series, number(2 / divisor)))
-    log = context.emit(relax.op.multiply(ratio, series))
+    log = context.emit(relax.op.multiply(ratio, _atanh_series(context, ratio, _ATANH_TERMS, 2.0)))
     return relax.op.add(context.emit(relax.op.maximum(x, number(0))), log)
 
 
@@ -224,6 +233,17 @@ def convert_tensor_scatter(context: NodeContext, inputs: Sequence[Any], attribut
         return te.compute(shape, element, name="scatter", tag="injective")
 
     return context.bb.emit_te(scatter, past, update, starts, primfunc_name_hint="tensor_scatter")
+
+
+def _atanh_series(context: NodeContext, x: Any, terms: int, factor: float) -> Any:
+    """Return the series of the inverse hyperbolic tangent of x divided by x, times a factor."""
+    rank, dtype = rank_of(x), dtype_of(x)
+    square = context.emit(relax.op.multiply(x, x))
+    series = full_rank(factor / (2 * terms - 1), rank, dtype)
+    for term in reversed(range(terms - 1)):
+        series = context.emit(relax.op.multiply(series, square))
+        series = context.emit(relax.op.add(series, full_rank(factor / (2 * term + 1), rank, dtype)))
+    return series
 
 
 def _guarded_divisor(context: NodeContext, x: Any, divisor: Any) -> Any:

@@ -49,6 +49,7 @@ ML = "ai.onnx.ml."
 CONVERTERS: Mapping[str, Converter] = {
     "ArgMax": reductions.convert_index("ArgMax"),
     "ArgMin": reductions.convert_index("ArgMin"),
+    "Atanh": elementwise.convert_atanh,
     "AveragePool": images.convert_pool("AveragePool"),
     "BatchNormalization": normalization.convert_batch_norm,
     "BitCast": elementwise.convert_bit_cast,
