@@ -243,6 +243,7 @@ def test_another_network_is_left_alone(tmp_path: Path) -> None:
     assert compute_bfloat16_in_float32(module).same_as(module)
 
 
+@pytest.mark.matrix(every=4, each_value=False)
 @needs_nvcc
 @pytest.mark.parametrize("name", NETS)
 def test_it_becomes_machine_code_for_a_gpu(name: str, tmp_path: Path) -> None:

@@ -135,6 +135,7 @@ def test_an_import_extracts_the_same_tasks(kind: str, tmp_path: Path) -> None:
     assert tasks == extract_tasks(model, "llvm")
 
 
+@pytest.mark.matrix(every=4, each_value=False)
 @pytest.mark.parametrize(
     "name", ["residual_net", "ragged", "encoder_block", "u_net", "mobile_block", "conv_1d", "squeeze_excite"]
 )

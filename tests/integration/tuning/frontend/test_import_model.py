@@ -98,6 +98,7 @@ def test_another_thread_ends_an_import_or_an_extraction(stored: Path) -> None:
             deque((work(cancellation=later) for _ in iter(int, 1)), maxlen=0)  # again and again
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("name", sorted(bad_models.REFUSED))
 def test_bad_models_are_refused_each_with_its_code(name: str, stored: Path) -> None:
     code, build = bad_models.REFUSED[name]

@@ -164,6 +164,7 @@ def test_a_quantised_network_and_one_without_products_are_refused(
     assert caught.value.code == "nothing-to-quantise"
 
 
+@pytest.mark.exhaustive
 def test_one_form_serves_all_sets_of_shapes(tmp_path: Path) -> None:
     g = GraphBuilder(seed=2)
     y = g.node(
