@@ -113,16 +113,13 @@ def network(path: Path) -> Path:
     return path
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("cpu", "target"),
     [
-        pytest.param(CORTEX_A72, {"mcpu": "cortex-a72", "mattr": ["-aes"]}, marks=pytest.mark.exhaustive),
-        pytest.param(NEOVERSE_N1, {"mcpu": "neoverse-n1"}, marks=pytest.mark.exhaustive),
-        pytest.param(
-            MAX,
-            {"mcpu": "generic", "mattr": ["+bf16", "+dotprod", "+fullfp16", "+i8mm"]},
-            marks=pytest.mark.exhaustive,
-        ),
+        (CORTEX_A72, {"mcpu": "cortex-a72", "mattr": ["-aes"]}),
+        (NEOVERSE_N1, {"mcpu": "neoverse-n1"}),
+        (MAX, {"mcpu": "generic", "mattr": ["+bf16", "+dotprod", "+fullfp16", "+i8mm"]}),
     ],
     ids=["cortex-a72", "neoverse-n1", "max"],
 )

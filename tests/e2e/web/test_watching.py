@@ -238,12 +238,12 @@ def test_the_network_is_seen_before_the_search_ends(seat, server: ReplayServer) 
         (12.5, pytest.approx(9.0), pytest.approx(8.1)),
         (42.0, pytest.approx(7.0), pytest.approx(6.3)),
     ]
+    page.get_by_label("trials", exact=True).check()
     for width in (1920, 390, 1280):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
-    page.get_by_label("trials", exact=True).check()
-    expect(page.locator("#chart canvas")).to_be_visible()
-    seat.nothing_serious(page)
+        expect(page.locator("#chart canvas")).to_be_visible()
+        seat.nothing_serious(page)
     page.goto(f"{server.url}/jobs")
     row = page.locator("tr", has_text="net.onnx").first
     expect(row).to_contain_text("7 ms")

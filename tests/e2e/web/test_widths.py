@@ -56,6 +56,12 @@ def nothing_is_cut_off(page: Page) -> None:
         assert width == TELEPHONE or max(tables_over, default=0) <= 0, width
 
 
+def nothing_serious(seat: Any, page: Page) -> None:
+    """Check in each width that there is no serious obstacle for accessibility."""
+    for _ in each_width(page):
+        seat.nothing_serious(page)
+
+
 def database_of(server: ReplayServer) -> str:
     """Return the path of the server's database."""
     return server.services.settings.database_url.get_secret_value().removeprefix("sqlite:///")
@@ -70,7 +76,7 @@ def test_the_actions_of_a_device(seat: Any, server: ReplayServer) -> None:
     drain = page.get_by_role("button", name="Drain")
     expect(drain).to_be_visible()
     nothing_is_cut_off(page)
-    seat.nothing_serious(page)
+    nothing_serious(seat, page)
     drain.click()
     expect(page.locator("#devices")).to_contain_text("draining")
 
@@ -145,7 +151,8 @@ def test_long_names_of_kernels(seat: Any, server: ReplayServer, tmp_path: Path) 
     page.goto(f"{server.url}/models")
     page.get_by_role("link", name="ch_ppocr_mobile_v2.0_cls_infer").click()
     page.locator("summary", has_text="Delete").click()
-    expect(page.get_by_role("button", name="Delete the model")).to_be_in_viewport(ratio=1)
+    for _ in each_width(page):
+        expect(page.get_by_role("button", name="Delete the model")).to_be_in_viewport(ratio=1)
     nothing_is_cut_off(page)
 
 
@@ -181,7 +188,7 @@ def test_jobs_are_chosen_and_compared(seat: Any, server: ReplayServer, tmp_path:
         ends = [(box["x"], box["x"] + box["width"]) for box in boxes if box is not None]
         assert len(ends) >= 3
         assert all(end < begin for (_, end), (begin, _) in pairwise(ends)), f"no two times overlap: {width}"
-    seat.nothing_serious(page)
+    nothing_serious(seat, page)
 
 
 @NARROW
@@ -200,15 +207,16 @@ def test_a_sweep_is_watched_to_its_end(seat: Any, server: ReplayServer, tmp_path
         client.sweeps.wait(sweep.id, poll_sec=0.05)
     expect(page.locator("#sweep h1")).to_contain_text("ended")
     expect(page.get_by_role("region", name="The jobs of the sweep").get_by_role("link")).to_have_count(4)
-    head, card = (page.locator(f"#sweep > {part}").bounding_box() for part in (".head", ".card"))
-    assert head is not None
-    assert card is not None
-    assert card["y"] - head["y"] - head["height"] >= 8, "the table does not touch the words above it"
-    reasons = page.locator("#sweep .reasons li").first.bounding_box()
-    assert reasons is not None
-    assert reasons["x"] >= card["x"] + 30, "the marks of the list are within the card"
+    for _ in each_width(page):
+        head, card = (page.locator(f"#sweep > {part}").bounding_box() for part in (".head", ".card"))
+        assert head is not None
+        assert card is not None
+        assert card["y"] - head["y"] - head["height"] >= 8, "the table does not touch the words above it"
+        reasons = page.locator("#sweep .reasons li").first.bounding_box()
+        assert reasons is not None
+        assert reasons["x"] >= card["x"] + 30, "the marks of the list are within the card"
     nothing_is_cut_off(page)
-    seat.nothing_serious(page)
+    nothing_serious(seat, page)
     page.get_by_role("link", name="Report", exact=True).click()
     row = page.locator("#results tbody tr").first
     expect(row).to_contain_text("succeeded")
@@ -220,7 +228,7 @@ def test_a_sweep_is_watched_to_its_end(seat: Any, server: ReplayServer, tmp_path
     page.get_by_role("link", name="Sweeps").first.click()
     expect(page.get_by_role("region", name="Sweeps")).to_contain_text("4 succeeded")
     nothing_is_cut_off(page)
-    seat.nothing_serious(page)
+    nothing_serious(seat, page)
 
 
 @NARROW
@@ -236,7 +244,7 @@ def test_a_sweep_is_started_by_its_form(seat: Any, server: ReplayServer, tmp_pat
     page.get_by_role("link", name="Start a sweep").click()
     expect(page.get_by_role("button", name="Start the sweep")).to_be_visible()
     nothing_is_cut_off(page)
-    seat.nothing_serious(page)
+    nothing_serious(seat, page)
     page.get_by_role("checkbox", name="net@1", exact=True).check()
     page.get_by_role("checkbox", name="a-network-with").check()
     page.get_by_role("checkbox", name="float16-weights", exact=True).check()
@@ -289,7 +297,7 @@ def test_a_model_shows_what_its_inputs_are_bound_to(seat: Any, server: ReplaySer
     expect(rows.filter(has_text="sr")).to_contain_text("16000")
     expect(rows.filter(has_text="mean")).to_contain_text("[0.485, 0.456")
     nothing_is_cut_off(page)
-    seat.nothing_serious(page)
+    nothing_serious(seat, page)
 
 
 @NARROW
@@ -311,7 +319,7 @@ def test_a_refused_form_keeps_its_values(seat: Any, server: ReplayServer, tmp_pa
     expect(page.get_by_label("Priority")).to_have_value("high")
     expect(page.get_by_label("Seed")).to_have_value("7")
     nothing_is_cut_off(page)
-    seat.nothing_serious(page)
+    nothing_serious(seat, page)
     page.goto(page.url)  # the address can be opened, too
     assert page.url == f"{server.url}/models/{model.id}"
     page.get_by_label("number of trials").fill("4")
@@ -338,7 +346,7 @@ def test_tags_notes_and_filters(seat: Any, server: ReplayServer, tmp_path: Path)
     page.get_by_label("Tags", exact=True).fill("customer-7 nightly")
     page.get_by_label("Note", exact=True).fill("from Monday")
     nothing_is_cut_off(page)
-    seat.nothing_serious(page)
+    nothing_serious(seat, page)
     page.get_by_role("button", name="Save").click()
     expect(page.locator(".noted")).to_have_text("from Monday")
     page.get_by_role("link", name="nightly").click()
@@ -348,11 +356,11 @@ def test_tags_notes_and_filters(seat: Any, server: ReplayServer, tmp_path: Path)
     page.goto(f"{server.url}/jobs?order=runtime")
     expect(page.locator("#jobs tbody tr")).to_have_count(2)
     nothing_is_cut_off(page)
-    seat.nothing_serious(page)
+    nothing_serious(seat, page)
     page.goto(f"{server.url}/models?text=NET")
     expect(page.locator("#models tbody tr")).to_have_count(1)
     nothing_is_cut_off(page)
-    seat.nothing_serious(page)
+    nothing_serious(seat, page)
 
 
 @NARROW
@@ -368,4 +376,4 @@ def test_an_artifact_is_measured_again(seat: Any, server: ReplayServer, tmp_path
     expect(table.locator("tbody tr")).to_have_count(2)
     expect(table).to_contain_text("1.50×")
     nothing_is_cut_off(page)
-    seat.nothing_serious(page)
+    nothing_serious(seat, page)

@@ -64,14 +64,12 @@ def _commands_of(line: str) -> Iterator[list[str]]:
         return
     while words:
         word = words.pop(0)
+        if _BEFORE_COMMAND.fullmatch(word):
+            continue
+        end = next((at for at, each in enumerate(words) if _OPERATOR.fullmatch(each)), len(words))
         if re.fullmatch(r"(.*/)?tunefarm", word):
-            end = next((at for at, each in enumerate(words) if _OPERATOR.fullmatch(each)), len(words))
             yield words[:end]
-            words = words[end:]
-        elif not _BEFORE_COMMAND.fullmatch(word):
-            words = words[
-                next((at for at, each in enumerate(words) if _OPERATOR.fullmatch(each)), len(words)) :
-            ]
+        words = words[end:]
 
 
 @cache
