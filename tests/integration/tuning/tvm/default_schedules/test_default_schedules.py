@@ -277,7 +277,7 @@ def test_a_schedule_that_does_not_build_is_left_out(monkeypatch: pytest.MonkeyPa
 
 
 def with_packed_default(net: Net, folder: Path) -> tuple[Kernel, PackedKernel]:
-    """Return the one kernel of a network that has large weights, and its default."""
+    """Return the one kernel of a network that has weights to pack, and its default."""
     kernel = next(
         candidate for candidate in kernels_of(net, folder, HOST) if packable_weights(candidate.module["main"])
     )
@@ -292,9 +292,11 @@ def with_packed_default(net: Net, folder: Path) -> tuple[Kernel, PackedKernel]:
         conv((1, 192, 9, 9), 256, 3, 1, 2),  # columns of two groups
         dense((20, 192), 368),
         dense((1, 512), 384),  # read once
+        dense((12, 64), 64),  # 16 KiB: they would fit into the first cache in any order
+        conv((1, 32, 9, 9), 64, 3),
     ],
 )
-def test_large_weights_lie_as_the_default_reads_them(net: Net, tmp_path: Path) -> None:
+def test_weights_lie_as_the_default_reads_them(net: Net, tmp_path: Path) -> None:
     kernel, packed = with_packed_default(net, tmp_path)
     ((number, packing),) = packed.packings.items()
     assert packing.packed_shape[1:-1] == packing.shape[:-1], "panels of some columns each"

@@ -164,7 +164,7 @@ class _TiledReduction:
             prefetch_weights(sch, self._block, tile.vector_loop, tile.width, tiles)
 
     def _lay_out_panel(self) -> None:
-        """Pack large weights panel by panel, as tiles read them, if the compiler may choose their order."""
+        """Pack weights panel by panel, as tiles read them, if the compiler may choose their order."""
         if self._panel is None:
             return
         index, read = self._panel
@@ -173,8 +173,6 @@ class _TiledReduction:
         if order is not None:
             self._pack(index, order)
             return
-        if read_bytes(read) <= _NEAR_BYTES:
-            return
         columns, width = nominal_size(source.shape[-1]), self._tile.width
         extent = self._stage.extents[self._tile.vector_loop]  # of all columns, or of those of a group
         if extent % width:
@@ -182,7 +180,7 @@ class _TiledReduction:
         if columns % extent or extent % width or not may_be_packed(self._sch.mod["main"], source):
             return
         self._pack(index, panel_order(len(source.shape), width))
-        self._follow = True
+        self._follow = self._has_large_weights()
 
     def _pack(self, index: int, order: Any) -> None:
         packed = self._sch.cache_read(self._block, index, "global")
