@@ -203,9 +203,9 @@ def compare_model(
     )
 
 
-def tolerance_of(precision: Precision, storage: Mapping[str, int]) -> str:
-    """Return the dtype whose tolerance outputs are compared with: that of the precision if any weight is stored in it."""
-    return precision.tolerance if storage.get("stored") else Precision.AS_MODEL.tolerance
+def rounding_of(precision: Precision, storage: Mapping[str, int]) -> str:
+    """Return the rounding that outputs are compared by: that of the precision if any weight is stored in it."""
+    return precision.rounding if storage.get("stored") else Precision.AS_MODEL.rounding
 
 
 def compare_as_model(

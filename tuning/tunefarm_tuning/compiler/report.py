@@ -281,7 +281,7 @@ def make_manifest(
     kernels: Sequence[CheckedKernel],
     report: Mapping[str, Any],
     libraries: Mapping[str, str],
-    tolerance: str,
+    rounding: str,
 ) -> dict[str, Any]:
     """Return the manifest, without the checksums of the entries, which `pack` adds.
 
@@ -297,7 +297,7 @@ def make_manifest(
         kernels: Every task; the records of those whose tuned kernel is used are listed.
         report: From `make_report`.
         libraries: `SelectedAlternatives.libraries`.
-        tolerance: The dtype whose tolerance its outputs were compared with: `InputSet.rounding`.
+        rounding: The rounding that its outputs were compared by: `InputSet.rounding`. The manifest calls it `tolerance`.
     """
     features = set(loaded.cpu_features)
     if checked_here:
@@ -324,7 +324,7 @@ def make_manifest(
         "device_model": device_model,
         "threads": threads,
         "precision": report["precision"]["name"],
-        "tolerance": tolerance,
+        "tolerance": rounding,
         "toolchain": toolchain_key(),
         "versions": {**report["versions"], **({"llvm": loaded.llvm} if loaded.llvm else {})},
         "records": [

@@ -129,8 +129,8 @@ def _time_again(
         stack.enter_context(closing(reference))
         stack.enter_context(cancellation.attach(reference))
         input_set = reference.make(0, feeds=feeds.fitting(0))[0]
-        if tolerance := manifest.get("tolerance"):  # what the artifact's outputs may differ by
-            input_set = input_set.with_rounding(str(tolerance))
+        if rounding := manifest.get("tolerance"):  # what the artifact's outputs may differ by
+            input_set = input_set.with_rounding(str(rounding))
         runner = stack.enter_context(
             opened(
                 DeviceRun(

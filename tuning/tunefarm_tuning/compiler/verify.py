@@ -100,7 +100,7 @@ def verify(
             with closing(reference):
                 entry_sets = reference.make(
                     seed,
-                    rounding=_tolerance(manifest),
+                    rounding=_rounding(manifest),
                     feeds=feeds.fitting(number),
                     narrow=parse_precision(manifest.get("precision")).narrow_factors,
                 )
@@ -147,9 +147,9 @@ def _entries(manifest: Mapping[str, Any], model: Model) -> dict[str, Model]:
     return entries
 
 
-def _tolerance(manifest: Mapping[str, Any]) -> str:
-    """Return the dtype whose tolerance outputs are compared with: the manifest cannot allow more than its precision does."""
+def _rounding(manifest: Mapping[str, Any]) -> str:
+    """Return the rounding that outputs are compared by: the manifest cannot allow more than its precision does."""
     # Artifacts of older releases, which had one precision, name none.
-    allowed = parse_precision(manifest.get("precision")).tolerance
-    strict = Precision.AS_MODEL.tolerance
+    allowed = parse_precision(manifest.get("precision")).rounding
+    strict = Precision.AS_MODEL.rounding
     return strict if manifest.get("tolerance") == strict else allowed

@@ -24,7 +24,7 @@ class Outcome(StrEnum):
     RUN_ERROR = "run-error"  # the kernel failed, and its session continues
     RUN_TIMEOUT = "run-timeout"
     RUN_CRASH = "run-crash"  # the kernel ended its device session
-    WRONG_ANSWER = "wrong-answer"
+    WRONG_ANSWER = "wrong-answer"  # of runners that compare results; ours leave it to the compile (`MissReason.WRONG_ANSWER`)
     INFRASTRUCTURE_ERROR = (
         "infrastructure-error"  # the device or its lease was lost: not the candidate's fault
     )

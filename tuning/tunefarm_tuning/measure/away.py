@@ -9,10 +9,10 @@ from tunefarm_tuning.core.errors import DeviceLostError
 from tunefarm_tuning.measure.device import RemoteDevice
 
 
-def lost_or_failed(
+def raise_lost_or_failed(
     error: DeviceLostError, device: RemoteDevice, cancellation: Cancellation
-) -> DeviceLostError:
-    """Return what a failure says about the device: with the field ``away`` if it was lost, and did not fail.
+) -> NoReturn:
+    """Raise what a failure says about the device: with the field ``away`` if it was lost, and did not fail.
 
     A session ends with the device's agent and network as with a kernel that crashes. So another session is opened: a device that is there
     opens it.
@@ -21,25 +21,17 @@ def lost_or_failed(
         error: How the device failed.
         device: The device, under a lease of the caller's.
         cancellation: Ends the call within seconds.
+
+    Raises:
+        DeviceLostError: Always.
     """
     if not error.fields.get("session_ended"):
-        return error
+        raise error
     # Imported late, as it imports NumPy: the API, which only stores calibrations, runs without NumPy.
     from tunefarm_tuning.measure.runner.rpc import RpcRunner
 
     with RpcRunner(device) as sessions, cancellation.attach(sessions):
         problem = sessions.check()
     if problem is None:
-        return error
-    return DeviceLostError(f"{error.message} (after that: {problem})", away=True)
-
-
-def raise_as(said: DeviceLostError, error: DeviceLostError) -> NoReturn:
-    """Raise what `lost_or_failed` returned, caused by the error unless it is the error itself.
-
-    Raises:
-        DeviceLostError: Always.
-    """
-    if said is error:
         raise error
-    raise said from error
+    raise DeviceLostError(f"{error.message} (after that: {problem})", away=True) from error

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import DeviceLostError
-from tunefarm_tuning.measure.away import lost_or_failed, raise_as
+from tunefarm_tuning.measure.away import raise_lost_or_failed
 from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.process import Access, ChildFailed, ChildProcess, ChildTimedOut
 from tunefarm_tuning.target.target import Target
@@ -107,7 +107,7 @@ def calibrate(
         except ChildFailed as error:
             raise DeviceLostError(f"the calibration kernel failed: {error.message}") from error
         except DeviceLostError as error:
-            raise_as(lost_or_failed(error, device, cancellation), error)
+            raise_lost_or_failed(error, device, cancellation)
     return CalibrationRun(
         key=calibration_key(target),
         time_sec=float(reply["time_sec"]),

@@ -13,7 +13,7 @@ from typing import Any
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import DeviceLostError, InvariantError, TransientError
 from tunefarm_tuning.core.json_fields import JsonFields, fields_from_json
-from tunefarm_tuning.measure.away import lost_or_failed, raise_as
+from tunefarm_tuning.measure.away import raise_lost_or_failed
 from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.process import Access, ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
 from tunefarm_tuning.target.host import host_device_model, num_cores
@@ -258,7 +258,9 @@ def _run(
     except (ChildFailed, InvariantError) as error:
         raise lost(f"the measurement of its peak failed: {error.message}") from error
     except DeviceLostError as error:
-        raise_as(error if device is None else lost_or_failed(error, device, cancellation), error)
+        if device is None:
+            raise
+        raise_lost_or_failed(error, device, cancellation)
     return reply
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,12 +33,6 @@ class VerifiedFile:
     file: IO[bytes]
     sha256: str
     statement: Statement
-
-
-def key_of_environment() -> Path | None:
-    """Return the file of public keys that the environment names; None without one."""
-    text = os.environ.get(VERIFY_KEY, "")
-    return Path(text) if text else None
 
 
 def envelope_beside(path: Path) -> Path:

@@ -26,7 +26,7 @@ from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 MULTIPLE = 64.0
 """How many times as far as ONNX Runtime's runs an element may be."""
 _WHOLE_MULTIPLE = 16.0
-"""The same for the largest error of the whole output, which elements of calm slices may reach."""
+"""The same for the largest error of the whole output, which elements of steady slices may reach."""
 STEPS_MULTIPLE = 16.0
 """The same where a tie moves an output: errors of ties are large, but they do not differ as those of rounding do."""
 _NARROW_MULTIPLE = 4.0
@@ -91,7 +91,7 @@ def reference_of(runs: Sequence[NDArray[Any]], exact: NDArray[Any] | None) -> ND
 def width_of(
     reference: NDArray[Any],
     runs: Sequence[NDArray[Any]],
-    stirred: Sequence[NDArray[Any]] = (),
+    for_ties: Sequence[NDArray[Any]] = (),
     *,
     by_slices: bool = False,
 ) -> Width:
@@ -100,14 +100,14 @@ def width_of(
     Args:
         reference: From `reference_of`.
         runs: The same output as ONNX Runtime computes it in several ways.
-        stirred: Further runs, of inputs and weights that were moved by several units in the last place: they only tell which elements
+        for_ties: Further runs, of inputs and weights that were moved by several units in the last place: they only tell which elements
             tie.
         by_slices: Whether an element may be as far as its slices alone say, not as the whole output does.
     """
     if not _is_float(reference):
-        return _width_of_integers(reference, [*runs, *stirred])
+        return _width_of_integers(reference, [*runs, *for_ties])
     with np.errstate(all="ignore"):
-        return _width_of_floats(reference, runs, stirred, 0.0 if by_slices else _WHOLE_MULTIPLE)
+        return _width_of_floats(reference, runs, for_ties, 0.0 if by_slices else _WHOLE_MULTIPLE)
 
 
 def with_tail(reference: NDArray[Any], width: Width, narrow: Sequence[NDArray[Any]]) -> Width:
@@ -149,46 +149,46 @@ def width_of_steps(reference: NDArray[Any], runs: Sequence[NDArray[Any]]) -> Wid
         want = reference.astype(np.float64)
         finite = np.isfinite(want)
         largest = 0.0
-        torn = np.zeros(want.shape, bool)
+        unsteady = np.zeros(want.shape, bool)
         for run in runs:
             values = run.astype(np.float64)
-            torn |= (finite != np.isfinite(values)) | (~finite & ~_same_kind(values, want))
-            largest = max(largest, float(np.abs(values - want)[finite & ~torn].max(initial=0.0)))
-        calm = finite & ~torn
-        rms = float(np.sqrt(np.mean(np.square(want[calm])))) if calm.any() else 0.0
-    allowed = np.where(calm, STEPS_MULTIPLE * largest, np.where(torn, np.inf, 0.0))
+            unsteady |= (finite != np.isfinite(values)) | (~finite & ~_same_kind(values, want))
+            largest = max(largest, float(np.abs(values - want)[finite & ~unsteady].max(initial=0.0)))
+        steady = finite & ~unsteady
+        rms = float(np.sqrt(np.mean(np.square(want[steady])))) if steady.any() else 0.0
+    allowed = np.where(steady, STEPS_MULTIPLE * largest, np.where(unsteady, np.inf, 0.0))
     return Width(allowed=allowed.astype(np.float32), moved=largest / rms if 0 < rms < np.inf else 0.0)
 
 
 def _width_of_floats(
     reference: NDArray[Any],
     runs: Sequence[NDArray[Any]],
-    stirred: Sequence[NDArray[Any]],
+    for_ties: Sequence[NDArray[Any]],
     whole_multiple: float,
 ) -> Width:
     want = reference.astype(np.float64)
     finite = np.isfinite(want)
-    wide = [run.astype(np.float64) for run in (*runs, *stirred)]
-    torn = np.zeros(want.shape, bool)
+    wide = [run.astype(np.float64) for run in (*runs, *for_ties)]
+    unsteady = np.zeros(want.shape, bool)
     for values in wide:
-        torn |= (finite != np.isfinite(values)) | (~finite & ~_same_kind(values, want))
-    calm = finite & ~torn
-    errors = [np.where(calm, np.abs(values - want), 0.0) for values in wide[: len(runs)]]
+        unsteady |= (finite != np.isfinite(values)) | (~finite & ~_same_kind(values, want))
+    steady = finite & ~unsteady
+    errors = [np.where(steady, np.abs(values - want), 0.0) for values in wide[: len(runs)]]
     worst = np.max(errors, axis=0) if errors else np.zeros_like(want)
-    rms = float(np.sqrt(np.mean(np.square(want[calm])))) if calm.any() else 0.0
+    rms = float(np.sqrt(np.mean(np.square(want[steady])))) if steady.any() else 0.0
     epsilon = _EPSILON.get(str(reference.dtype), _EPSILON_FLOAT32)
-    floor = epsilon * (np.where(calm, np.abs(want), 0.0) + rms) + _SMALLEST
+    floor = epsilon * (np.where(steady, np.abs(want), 0.0) + rms) + _SMALLEST
     largest = float(worst.max(initial=0.0))
     # numpy makes a number of an array without dimensions
     allowed = np.asarray(
         np.maximum(MULTIPLE * np.maximum(_by_slices(worst), floor), whole_multiple * largest)
     )
-    allowed[~calm] = np.where(torn, np.inf, 0.0)[~calm]
+    allowed[~steady] = np.where(unsteady, np.inf, 0.0)[~steady]
     quantiles: tuple[float, ...] = ()
-    count = int(np.count_nonzero(calm))
+    count = int(np.count_nonzero(steady))
     if count >= _LEAST_FOR_QUANTILES and errors:
-        by_run = np.array([np.quantile(error[calm], QUANTILES) for error in errors])
-        least = epsilon * np.quantile(np.abs(want[calm]), QUANTILES) + epsilon * rms / 4 + _SMALLEST
+        by_run = np.array([np.quantile(error[steady], QUANTILES) for error in errors])
+        least = epsilon * np.quantile(np.abs(want[steady]), QUANTILES) + epsilon * rms / 4 + _SMALLEST
         quantiles = tuple(float(q) for q in MULTIPLE * np.maximum(by_run.max(axis=0), least))
     return Width(
         allowed=allowed.astype(np.float32),
@@ -199,20 +199,20 @@ def _width_of_floats(
 
 def _width_of_integers(reference: NDArray[Any], runs: Sequence[NDArray[Any]]) -> Width:
     differs = [run != reference for run in runs if run.shape == reference.shape]
-    tied = np.zeros(reference.shape, bool)
+    unsteady = np.zeros(reference.shape, bool)
     for difference in differs:
-        tied |= difference
+        unsteady |= difference
     flips = max((int(np.count_nonzero(difference)) for difference in differs), default=0)
     rare = 1 + int(_FORGIVEN_SHARE * reference.size) if reference.size >= _LEAST_FORGIVING else 0
     return Width(
-        allowed=np.where(tied, np.inf, 0.0).astype(np.float32),
+        allowed=np.where(unsteady, np.inf, 0.0).astype(np.float32),
         moved=flips / reference.size if reference.size else 0.0,
         forgiven=_FORGIVEN_FLIPS * flips + rare if reference.size >= _LEAST_FORGIVING else 0,
     )
 
 
 def _by_slices(worst: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return, for each element, the largest error in the calmest slice that holds it: a row, a column, a channel.
+    """Return, for each element, the largest error in the steadiest slice that holds it: a row, a column, a channel.
 
     Large coordinates beside small scores so do not widen what the scores may be.
     """

@@ -56,8 +56,8 @@ class Precision(StrEnum):
         return self.value if self.multiplies else None
 
     @property
-    def tolerance(self) -> str:
-        """The dtype whose tolerance outputs are compared with, if no other part of the network needs a wider one."""
+    def rounding(self) -> str:
+        """The rounding that outputs are compared by (`reference.comparison.compare_arrays`), if no other part of the network needs a wider one."""
         return {
             Precision.FLOAT16_WEIGHTS: "float16",
             Precision.BFLOAT16_WEIGHTS: "bfloat16",

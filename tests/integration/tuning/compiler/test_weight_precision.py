@@ -103,12 +103,12 @@ def test_what_is_not_asked_for_changes_nothing(model: Model) -> None:
 def test_tasks_that_read_other_weights_are_others(model: Model, precision: Precision) -> None:
     plain = {task.workload.key for task in extract_tasks(model)}
     tasks = extract_tasks(model, precision=precision)
-    reading = [task for task in tasks if precision.tolerance in {arg.dtype for arg in task.workload.args}]
+    reading = [task for task in tasks if precision.rounding in {arg.dtype for arg in task.workload.args}]
     assert len(reading) == 2, "the convolution, which both layers run, and the dense layer"
     assert not plain & {task.workload.key for task in reading}
     for task in reading:
         (weight,) = [arg for arg in task.workload.args if arg.constant]
-        assert weight.dtype == precision.tolerance
+        assert weight.dtype == precision.rounding
         assert task.workload.args[-1].dtype == "float32"
 
 
@@ -117,7 +117,7 @@ def test_the_constants_are_stored_so_and_widened_where_they_are_read(
     model: Model, precision: Precision, tmp_path: Path
 ) -> None:
     stored = loaded(model, precision)
-    dtype = precision.tolerance
+    dtype = precision.rounding
     assert constants(stored.module) == [(dtype, 36864), (dtype, 36864), (dtype, 65536)]
     assert stored.storage.to_json() == {
         "stored": 3,
@@ -286,7 +286,7 @@ def test_an_artifact_of_tuned_kernels(precision: Precision, model: Model, tmp_pa
         )
     assert len(artifact.report["coverage"]["hits"]) == len(records), artifact.report["coverage"]
     assert artifact.manifest["precision"] == precision.value
-    assert artifact.manifest["tolerance"] == precision.tolerance
+    assert artifact.manifest["tolerance"] == precision.rounding
     precision_report = artifact.report["precision"]
     before, after = precision_report["weights"]["bytes_before"], precision_report["weights"]["bytes_after"]
     assert after < 0.51 * before
@@ -299,7 +299,7 @@ def test_an_artifact_of_tuned_kernels(precision: Precision, model: Model, tmp_pa
     verified = tunefarm_tuning.verify(artifact.path, model)
     assert verified.ok
     # beyond what the network itself moves
-    assert {output.rtol for output in verified.outputs} == {1e-2 if precision.tolerance == "float16" else 0.0}
+    assert {output.rtol for output in verified.outputs} == {1e-2 if precision.rounding == "float16" else 0.0}
 
 
 def test_where_nothing_is_stored_nothing_is_forgiven(tmp_path: Path) -> None:

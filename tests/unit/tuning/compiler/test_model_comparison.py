@@ -10,8 +10,8 @@ import pytest
 
 from tunefarm_tuning.compiler.model_comparison import (
     ModelComparison,
+    rounding_of,
     storage_warnings,
-    tolerance_of,
     wrong_because,
 )
 from tunefarm_tuning.reference.comparison import STEPS, compare_arrays
@@ -32,8 +32,8 @@ def test_a_precision_is_blamed_where_weights_are_stored(precision: Precision) ->
 
 @pytest.mark.parametrize("precision", STORED)
 def test_the_tolerance_is_that_of_what_was_done(precision: Precision) -> None:
-    assert tolerance_of(precision, SOME) == precision.tolerance
-    assert tolerance_of(precision, NONE) == tolerance_of(precision, {}) == "float32"
+    assert rounding_of(precision, SOME) == precision.rounding
+    assert rounding_of(precision, NONE) == rounding_of(precision, {}) == "float32"
 
 
 @pytest.mark.parametrize("precision", STORED)

@@ -44,4 +44,4 @@ def test_only_it_stores_no_weights() -> None:
         "float16",
         "int8",
     ]
-    assert Precision.BFLOAT16.tolerance == "bfloat16"
+    assert Precision.BFLOAT16.rounding == "bfloat16"

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from tunefarm_tuning.artifact.onednn_library import ONEDNN
 from tunefarm_tuning.compiler.alternatives import kernels_to_time, largest_first
 from tunefarm_tuning.compiler.kernel_validation import kernel_facts
-from tunefarm_tuning.compiler.model_comparison import tolerance_of
+from tunefarm_tuning.compiler.model_comparison import rounding_of
 from tunefarm_tuning.compiler.phases.untuned import UntunedModel, build_untuned
 from tunefarm_tuning.compiler.references import References
 from tunefarm_tuning.compiler.request import CompileRequest
@@ -143,7 +143,7 @@ def load(
             _load_on_device(request, runner, untuned.library)
             ahead.result()
         runner.use_parts(info.parts, [part.to_json() for part in sets[0].parts])
-        tolerance = tolerance_of(request.precision, info.storage)
+        rounding = rounding_of(request.precision, info.storage)
     return LoadedModel(
         compiler=compiler,
         runner=runner,
@@ -151,7 +151,7 @@ def load(
         runs=runs,
         info=info,
         untuned=untuned,
-        sets=tuple(input_set.with_rounding(tolerance) for input_set in sets),
+        sets=tuple(input_set.with_rounding(rounding) for input_set in sets),
         samples=samples.summaries,
         threads=threads,
         warnings=(*warnings, *info.warnings),

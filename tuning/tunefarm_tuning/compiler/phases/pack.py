@@ -14,8 +14,8 @@ from tunefarm_tuning.compiler.kernel_validation import CheckedKernel, missed
 from tunefarm_tuning.compiler.model_comparison import (
     ModelComparison,
     precision_report,
+    rounding_of,
     storage_warnings,
-    tolerance_of,
 )
 from tunefarm_tuning.compiler.phases.build_model import BuiltModels, Fallback
 from tunefarm_tuning.compiler.phases.check_kernels import CheckedKernels
@@ -124,7 +124,7 @@ def write_artifact(
         kernels=kernels,
         report=report,
         libraries=alternatives.libraries,
-        tolerance=tolerance_of(request.precision, storage),
+        rounding=rounding_of(request.precision, storage),
     )
     check = None
     if request.here or request.on_gpu:

@@ -11,9 +11,6 @@ from tunefarm_text.job_terms import BASELINES
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 
-ONNXRUNTIME = "onnxruntime"
-"""Always timed where it can be: it computes the reference outputs, too (`reference.onnx_runtime`)."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineKind:

@@ -191,8 +191,8 @@ def int64_sizes(shape: Sequence[int]) -> list[tirx.IntImm]:
     return [tirx.IntImm("int64", size) for size in shape]
 
 
-REDUCES = 2
-"""Kind of a block's variable over which it sums (``tvm.tirx.IterVar.CommReduce``)."""
+SPATIAL, REDUCES = 0, 2
+"""Kinds of a block's variables: it writes along the first, and sums over the second (``tvm.tirx.IterVar.DataPar`` and ``CommReduce``)."""
 IS_SCHEDULED = "tirx.is_scheduled"
 """Attribute of a PrimFunc that is scheduled already and gets no default schedule."""
 CPU_ONLY = "tunefarm.cpu_only"

@@ -24,7 +24,16 @@ from tunefarm_tuning.target.dot_products import (
 )
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import cpu_features
-from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, REDUCES, block_with, schedule_of, type_key, uses, walk
+from tunefarm_tuning.tvm.base.tir import (
+    IS_SCHEDULED,
+    REDUCES,
+    SPATIAL,
+    block_with,
+    schedule_of,
+    type_key,
+    uses,
+    walk,
+)
 from tunefarm_tuning.tvm.default_schedules.access import (
     Access,
     access_of,
@@ -33,7 +42,6 @@ from tunefarm_tuning.tvm.default_schedules.access import (
 )
 from tunefarm_tuning.tvm.kernels.dot_products import KINDS
 
-_SPATIAL = 0  # tvm.tirx.IterVar.DataPar
 _SELECTS = "if_then_else"
 _REUSE = 1.5
 """A stage is recomputed for each use if it is used at most this often per element."""
@@ -155,7 +163,7 @@ def loops_of(sch: Any, block: Any) -> Loops | None:
         return None
     extents = []
     for loop, variable in zip(loops, variables, strict=True):
-        if int(loop.kind) != 0 or int(variable.iter_type) not in (_SPATIAL, REDUCES):
+        if int(loop.kind) != 0 or int(variable.iter_type) not in (SPATIAL, REDUCES):
             return None
         if not is_equal(loop.extent, variable.dom.extent):
             return None

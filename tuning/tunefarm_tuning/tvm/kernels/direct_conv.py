@@ -182,11 +182,7 @@ def statements_of(root: Any) -> list[Any]:
     return list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
 
 
-def float32_shape(param: Any) -> Shape:
-    """Return the shape of a float32 buffer; empty for other types, scalars, and shapes that are not static."""
-    return _shape_of(param, "float32")
-
-
 def _shape_of(param: Any, dtype: str) -> Shape:
+    """Return the shape of a buffer of a dtype; empty for other dtypes, scalars, and shapes that are not static."""
     shape = static_shape(param)
     return shape if shape and str(param.ty.dtype.dtype) == dtype else ()

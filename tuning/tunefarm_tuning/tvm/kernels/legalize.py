@@ -13,31 +13,12 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax, te, tirx, topi
+from tvm import te, tirx, topi
 from tvm.sym import Analyzer
 from tvm.topi.image.resize import get_inx
 
 Legalize = Callable[[Any, Any], Any]
 Binary = Callable[[Any, Any], Any]
-
-
-def legalize_ops(others: Mapping[str, Legalize] | None = None) -> Any:
-    """Return the pass that makes kernels of the operators below. Run it before TVM's own.
-
-    Args:
-        others: Further legalisations by operator; they win over those below.
-    """
-    return relax.transform.LegalizeOps(
-        {
-            "relax.argmax": _index(topi.argmax, "argmax"),
-            "relax.argmin": _index(topi.argmin, "argmin"),
-            "relax.maximum": _of_two(topi.maximum, "maximum"),
-            "relax.minimum": _of_two(topi.minimum, "minimum"),
-            "relax.nn.relu": _elementwise(lambda value: tirx.max(_like(value, 0), value), "relu"),
-            "relax.sign": _elementwise(_sign, "tir_sign"),
-            **(others or {}),
-        }
-    )
 
 
 def _elementwise(function: Callable[[Any], Any], name: str) -> Legalize:
@@ -112,7 +93,7 @@ _REPEATING = {"asymmetric": ("floor", ""), "half_pixel": ("round",), "pytorch_ha
 _FACTORS = (1, 2, 3, 4, 5, 6, 8, 16, 32)
 
 
-def legalize_resize(builder: Any, call: Any) -> Any:
+def _resize(builder: Any, call: Any) -> Any:
     """Make the kernels of a ``resize2d``: our own for linear resizing of float32 and for repeated elements, else TVM's."""
     attributes = call.attrs
     x, mode = call.args[0], str(attributes.coordinate_transformation_mode)
@@ -191,5 +172,14 @@ def _along(axis: int, after: int, mode: str) -> Callable[[Any], Any]:
     return kernel
 
 
-CPU_KERNELS: Mapping[str, Callable[[Any, Any], Any]] = {_RESIZE: legalize_resize}
-"""Legalisations of operators by name, for CPUs."""
+KERNELS: Mapping[str, Legalize] = {
+    "relax.argmax": _index(topi.argmax, "argmax"),
+    "relax.argmin": _index(topi.argmin, "argmin"),
+    "relax.maximum": _of_two(topi.maximum, "maximum"),
+    "relax.minimum": _of_two(topi.minimum, "minimum"),
+    "relax.nn.relu": _elementwise(lambda value: tirx.max(_like(value, 0), value), "relu"),
+    "relax.sign": _elementwise(_sign, "tir_sign"),
+}
+"""Legalisations of operators by name, on all devices."""
+CPU_KERNELS: Mapping[str, Legalize] = {_RESIZE: _resize}
+"""Those for CPUs alone."""

@@ -1,4 +1,4 @@
-"""Our legalization rules, for operators whose kernel loses a NaN or a rounding under TVM's rule."""
+"""All of our legalization rules, by device; `passes` runs them before TVM's own. Here are those of operators that lose a NaN or a rounding."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main, tensor_dtype
-from tunefarm_tuning.tvm.kernels.legalize import CPU_KERNELS, Legalize
+from tunefarm_tuning.tvm.kernels.legalize import CPU_KERNELS, KERNELS, Legalize
 from tunefarm_tuning.tvm.kernels.scan import SCANS
 from tunefarm_tuning.tvm.transform.ragged_products import RAGGED_PRODUCTS
 
@@ -58,14 +58,20 @@ def _keeping_nan(of_two: Callable[[Any, Any], Any], name: str) -> Legalize:
     return legalize
 
 
-CPU_RULES: Mapping[str, Legalize] = {**CPU_KERNELS, **RAGGED_PRODUCTS, "relax.astype": _round_to_bfloat16}
+CPU_RULES: Mapping[str, Legalize] = {
+    **KERNELS,
+    **CPU_KERNELS,
+    **RAGGED_PRODUCTS,
+    "relax.astype": _round_to_bfloat16,
+}
 
 GPU_RULES: Mapping[str, Legalize] = {
+    **KERNELS,
     "relax.maximum": _keeping_nan(topi.maximum, "maximum"),
     "relax.minimum": _keeping_nan(topi.minimum, "minimum"),
     "relax.nn.relu": _relu,
 }
-"""Rules of operators in which CUDA's ``fmaxf`` would lose a NaN, because it returns the other number."""
+"""CUDA's ``fmaxf`` returns the number where the other is a NaN: what takes an extremum has another rule there."""
 
 
 def write_scans(mod: tvm.IRModule) -> tvm.IRModule:

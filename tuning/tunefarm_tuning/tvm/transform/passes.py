@@ -25,7 +25,6 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.index_bounds import bound_computed_indices
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import pipeline_name
-from tunefarm_tuning.tvm.kernels.legalize import legalize_ops
 from tunefarm_tuning.tvm.kernels.weight_packing import mark_constants
 from tunefarm_tuning.tvm.transform.bfloat16_products import multiply_bfloat16
 from tunefarm_tuning.tvm.transform.constant_indices import bound_constant_indices
@@ -238,8 +237,8 @@ PASSES: tuple[GraphPass, ...] = (
     # GPUs have their own kernels for sorting and sampling: made before the generic ones of LegalizeOps
     GraphPass("DispatchSampling", Level.LOWER, relax.backend.DispatchSampling()),
     GraphPass("DispatchSortScan", Level.LOWER, relax.backend.DispatchSortScan()),
-    GraphPass("LegalizeOps", Level.LOWER, legalize_ops(CPU_RULES), _on_cpu),
-    GraphPass("LegalizeOps", Level.LOWER, legalize_ops(GPU_RULES), _on_gpu),
+    GraphPass("LegalizeOps", Level.LOWER, relax.transform.LegalizeOps(CPU_RULES), _on_cpu),
+    GraphPass("LegalizeOps", Level.LOWER, relax.transform.LegalizeOps(GPU_RULES), _on_gpu),
     GraphPass("BoundComputedIndices", Level.LOWER, _ours(bound_computed_indices)),
     GraphPass("ZeroPipeline", Level.LOWER, _fuse_operators),
     GraphPass("MarkConstants", Level.LOWER, _mark_constants),

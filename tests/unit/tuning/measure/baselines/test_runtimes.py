@@ -14,7 +14,6 @@ from tunefarm_text.job_terms import BASELINES, RUNTIMES
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.measure.baselines.runtimes import (
     KINDS,
-    ONNXRUNTIME,
     installed_version,
     parse_baselines,
     why_refused,
@@ -50,7 +49,7 @@ def test_an_unknown_name_is_refused_with_all_that_there_are(asked: str | list[st
 
 
 def test_every_runtime_has_a_title_and_a_module_that_opens_networks() -> None:
-    assert set(BASELINES) == {ONNXRUNTIME, *KINDS}
+    assert set(BASELINES) == {"onnxruntime", *KINDS}
     assert set(BASELINES) < set(RUNTIMES)
     for kind in KINDS.values():
         assert kind.title == BASELINES[kind.name]

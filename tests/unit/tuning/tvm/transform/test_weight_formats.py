@@ -18,7 +18,7 @@ def test_weights_are_rounded(precision: Precision) -> None:
         stored = store(weight, precision, channels)
         assert stored is not None
         (array,) = stored.arrays
-        assert str(array.dtype) == stored.format.dtype == precision.tolerance
+        assert str(array.dtype) == stored.format.dtype == precision.rounding
 
 
 def test_one_channel_that_loses_too_much_keeps_them_all() -> None:

@@ -28,16 +28,16 @@ from tunefarm_tuning.reference.comparison import STEPS, compare_outputs, width_w
 from tunefarm_tuning.reference.widths import Width, reference_of, width_of, width_of_steps, with_tail
 from tunefarm_tuning.workload.task import TensorSpec
 
-_MOVED = 2.0**-22
-_STIRRED = 2.0**-20
-"""How far inputs and weights are moved, as a share of themselves: by a few units in the last place of float32."""
-_TIMES_STIRRED = 4
-"""How often the latter is done for integers: one time turns half of the ties."""
+_MOVED_BY, _FURTHER = 2.0**-22, 2.0**-20
+"""How far inputs and weights are moved, as a share of themselves: by a few units in the last place of float32. `_FURTHER` is for networks
+whose results jump at ties."""
+_MOVED_WHERE_ROUNDED = (2.0**-22, 2.0**-18, 2.0**-18, 2.0**-18)
+"""How far in each run of a network that rounds its activations: by as much as long sums in other orders differ. Not each turns a tie."""
+_TIMES_FOR_TIES = 4
+"""How often a network with outputs of integers is moved by `_FURTHER`: one time turns half of the ties."""
 _FLOAT64_RUNS = 8
 """How many times as long as in float32 a run in float64 may take, roughly."""
 _PROBES = 4
-_MOVED_WHERE_ROUNDED = (2.0**-22, 2.0**-18, 2.0**-18, 2.0**-18)
-"""The same for each run of a network that rounds its activations: by as much as long sums in other orders differ. Not each turns a tie."""
 PROBE_SCALE = 1.001
 """What a layer's weights are multiplied by, to see whether the comparison notices."""
 _OPTIMISED = "with all graph optimisations"
@@ -87,7 +87,7 @@ class _Input:
     feeds: Arrays
     runs: list[Arrays]
     optimised: list[Arrays] = field(default_factory=list)
-    stirred: list[Arrays] = field(default_factory=list)
+    for_ties: list[Arrays] = field(default_factory=list)
     narrow: list[Arrays] = field(default_factory=list)
     exact: Arrays | None = None
 
@@ -160,13 +160,13 @@ class Variants:
             f"without graph optimisations, on {_threads(other)}", lambda: self._plain_with_scales(other)
         )
         self._attempt(f"{_OPTIMISED}, on 1 thread", lambda: self._plain(1, optimised=True))
-        amounts = [(_MOVED, False)]
+        amounts = [(_MOVED_BY, False)]
         if any(node.op_type in _JUMPING for node in self._model.graph.node):
-            amounts.append((_STIRRED, False))
+            amounts.append((_FURTHER, False))
         if any(array.dtype.kind in "iub" for array in self._inputs[0].runs[0]):
-            amounts += [(_STIRRED, True)] * _TIMES_STIRRED
-        for seed, (moved_by, stirred) in enumerate(amounts):
-            self._attempt_moved(moved_by, stirred=stirred, seed=seed)
+            amounts += [(_FURTHER, True)] * _TIMES_FOR_TIES
+        for seed, (moved_by, for_ties) in enumerate(amounts):
+            self._attempt_moved(moved_by, for_ties=for_ties, seed=seed)
         for seed in range(_TIMES_NARROW if self._narrow else 0):
             self._attempt_narrow(seed)
         self._take_optimised()
@@ -187,7 +187,7 @@ class Variants:
             lambda: self._plain(several, optimised=False),
         )
         for seed, moved_by in enumerate(_MOVED_WHERE_ROUNDED):
-            self._attempt_moved(moved_by, stirred=False, seed=seed)
+            self._attempt_moved(moved_by, for_ties=False, seed=seed)
         names = [""] * len(self._inputs[0].runs[0])
         is_steady = all(
             comparison.ok
@@ -232,7 +232,7 @@ class Variants:
             runs = [run[position] for run in given.runs]
             exact = None if given.exact is None else given.exact[position]
             outputs.append(reference_of(runs, exact))
-            width = width_of(outputs[-1], runs, [run[position] for run in given.stirred])
+            width = width_of(outputs[-1], runs, [run[position] for run in given.for_ties])
             if exact is None and self._halves:  # nothing moves what is rounded to float16
                 width = width_with_shares(outputs[-1], width, "float16")
             width = with_tail(outputs[-1], width, [run[position] for run in given.narrow])
@@ -299,10 +299,10 @@ class Variants:
 
         self._attempt("with sigmoids in float64", run)
 
-    def _attempt_moved(self, moved_by: float, *, stirred: bool, seed: int) -> None:
+    def _attempt_moved(self, moved_by: float, *, for_ties: bool, seed: int) -> None:
         self._attempt(
             f"with inputs and weights moved by up to {moved_by:.0e} of themselves",
-            lambda: self._moved(moved_by, stirred=stirred, seed=seed),
+            lambda: self._moved(moved_by, for_ties=for_ties, seed=seed),
         )
 
     def _attempt_narrow(self, seed: int) -> None:
@@ -321,13 +321,13 @@ class Variants:
 
         self._attempt(f"with the factors of products rounded to {self._narrow}", run)
 
-    def _moved(self, moved_by: float, *, stirred: bool, seed: int) -> bool:
+    def _moved(self, moved_by: float, *, for_ties: bool, seed: int) -> bool:
         rng = np.random.default_rng(seed)
-        steps_by = (moved_by if seed % 2 else -moved_by) if stirred else 0.0
+        steps_by = (moved_by if seed % 2 else -moved_by) if for_ties else 0.0
         source = with_moved_weights(self._model, moved_by, rng, steps_by=steps_by)
         session = open_session(source, max(2, self._threads), optimised=False)
         for given, outputs in self._on_all(session, lambda array: moved_array(array, moved_by, rng)):
-            (given.stirred if stirred else given.runs).append(outputs)
+            (given.for_ties if for_ties else given.runs).append(outputs)
         return True
 
     def _on_all(

@@ -16,10 +16,9 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm.sym import Analyzer
 from tvm.tirx import IndexMap
 
-from tunefarm_tuning.tvm.base.tir import walk
+from tunefarm_tuning.tvm.base.tir import SPATIAL, walk
 from tunefarm_tuning.tvm.default_schedules.stage import Machine
 
-_SPATIAL = 0
 _MIN_RESULTS = 4
 """Fewer results per group do not fill a vector."""
 _MIN_GROUPS_IN_A_VECTOR = 4
@@ -42,7 +41,7 @@ def split_channel_groups(sch: Any, blocks: list[Any], machine: Machine) -> bool:
 def _split(sch: Any, block: Any, machine: Machine) -> bool:
     node = sch.get(block)
     variables = list(node.iter_vars)
-    if all(int(variable.iter_type) == _SPATIAL for variable in variables):
+    if all(int(variable.iter_type) == SPATIAL for variable in variables):
         return False
     group_sizes = _divisions(node)
     if len(group_sizes) != 1:
@@ -107,7 +106,7 @@ def _divisions(node: Any) -> set[tuple[int, int]]:
         for part in walk(dim.min)
         if isinstance(part, tirx.FloorDiv) and isinstance(part.b, tirx.IntImm)
         for axis, variable in enumerate(variables)
-        if part.a.same_as(variable.var) and int(variable.iter_type) == _SPATIAL
+        if part.a.same_as(variable.var) and int(variable.iter_type) == SPATIAL
     }
 
 

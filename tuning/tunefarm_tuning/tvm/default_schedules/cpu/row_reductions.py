@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from tunefarm_tuning.tvm.base.tir import REDUCES
 from tunefarm_tuning.tvm.default_schedules.access import Access, nominal_size
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     LEAST_VECTORS,
@@ -163,7 +164,7 @@ def _within_row(sch: Any, block: Any, lanes: int, *, is_partial: bool, may_have_
 
 
 def _reduces(sch: Any, block: Any) -> bool:
-    return any(int(variable.iter_type) == 2 for variable in sch.get(block).iter_vars)
+    return any(int(variable.iter_type) == REDUCES for variable in sch.get(block).iter_vars)
 
 
 def _shared_depth(stages: list[Stage]) -> int:

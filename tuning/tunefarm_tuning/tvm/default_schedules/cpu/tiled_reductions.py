@@ -167,7 +167,7 @@ class _TiledReduction:
         """Pack weights panel by panel, as tiles read them, if the compiler may choose their order."""
         if self._panel is None:
             return
-        index, read = self._panel
+        index, _ = self._panel
         source = self._sch.get(self._block).reads[index].source
         order = self._given_order(index)
         if order is not None:
