@@ -36,7 +36,7 @@ from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, split_off_p
 from tunefarm_tuning.tvm.tasks.apply_record import apply_recorded
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads, tuning_tasks
 from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import select_faster, select_none
-from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.tvm.transform.pipeline import RelaxNetwork, load_relax
 
 _ROUNDS = 40
 _LEAST_SEC = 0.004
@@ -206,7 +206,7 @@ def always(_block: Any, roots: Sequence[Any]) -> list[Any]:
 
 
 def build(
-    loaded: LoadedModel, target: Target, records: Sequence[TuningRecord], folder: Path
+    loaded: RelaxNetwork, target: Target, records: Sequence[TuningRecord], folder: Path
 ) -> Callable[[], Any]:
     """Return a call of the network built with the best of the records."""
     best = {record.workload_key: record for record in pick_best(records)}
@@ -279,7 +279,7 @@ def measure(name: str, folder: Path, threads: int, trials: int) -> list[str]:
     ]
 
 
-def _keys(loaded: LoadedModel) -> list[str]:
+def _keys(loaded: RelaxNetwork) -> list[str]:
     return [kernel.workload_key for kernel in primfunc_workloads(loaded.module)]
 
 

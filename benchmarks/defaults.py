@@ -28,7 +28,7 @@ from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, build_model
 from tunefarm_tuning.tvm.default_schedules.schedule import NoDefaultSchedule, default_schedule
 from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel
 from tunefarm_tuning.tvm.tasks.extract import Kernel, kernel_args, kernel_flops, primfunc_workloads
-from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.tvm.transform.pipeline import RelaxNetwork, load_relax
 
 NETWORKS = ("resnet18", "mobilenet_v2", "encoder4", "squeezenet", "densenet121")
 _TARGET = parse_target("host")
@@ -54,7 +54,7 @@ def time_calls(call: Callable[[], Any], *, repeat: int = 5) -> float:
     return median(samples)
 
 
-def time_network(loaded: LoadedModel, folder: Path, *, plain: bool) -> float:
+def time_network(loaded: RelaxNetwork, folder: Path, *, plain: bool) -> float:
     path = Path(tempfile.mkdtemp(dir=folder)) / "network.so"  # a path is loaded once per process
     build_model(loaded.module, _TARGET, path, plain=plain)
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
@@ -63,7 +63,7 @@ def time_network(loaded: LoadedModel, folder: Path, *, plain: bool) -> float:
     return time_calls(lambda: machine.invoke_stateful("main"))
 
 
-def time_onnxruntime(path: Path, loaded: LoadedModel) -> float:
+def time_onnxruntime(path: Path, loaded: RelaxNetwork) -> float:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -81,7 +81,7 @@ def time_kernel(kernel: Kernel, folder: Path, *, plain: bool) -> float:
     return time_calls(lambda: main(*args))
 
 
-def kernel_rows(loaded: LoadedModel, folder: Path) -> Iterator[str]:
+def kernel_rows(loaded: RelaxNetwork, folder: Path) -> Iterator[str]:
     """Yield a line of the table for each workload of a network."""
     seen: set[str] = set()
     for kernel in primfunc_workloads(loaded.module):

@@ -13,14 +13,14 @@ from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
 from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
-from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.tvm.transform.pipeline import RelaxNetwork, load_relax
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.precision import Precision
 
 
 def load(
     model: onnx.ModelProto, folder: Path, target: Target, precision: Precision = Precision.AS_MODEL
-) -> LoadedModel:
+) -> RelaxNetwork:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.onnx").write_bytes(model.SerializeToString())
     return load_relax(folder / "model.onnx", Binding(), target, precision)

@@ -20,7 +20,7 @@ from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
-from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.tvm.transform.pipeline import RelaxNetwork, load_relax
 from tunefarm_tuning.workload.binding import Binding
 
 # This machine's, but for LLVM's optimisations: unscheduled loops are built five times as fast so, and compute the same.
@@ -28,7 +28,7 @@ UNOPTIMISED = Target.from_json({**parse_target("host").to_json(), "opt-level": 0
 
 
 def built_outputs(
-    loaded: LoadedModel, inputs: list[NDArray[Any]], folder: Path, *, scheduled: bool = False
+    loaded: RelaxNetwork, inputs: list[NDArray[Any]], folder: Path, *, scheduled: bool = False
 ) -> list[NDArray[Any]]:
     """Build a network for this machine, unoptimised, and return its outputs.
 
@@ -61,7 +61,7 @@ def library_outputs(path: Path, entry: str, inputs: list[NDArray[Any]]) -> list[
     )
 
 
-def reference_outputs(path: Path, loaded: LoadedModel, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
+def reference_outputs(path: Path, loaded: RelaxNetwork, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
     """Return the outputs of the file that a network was loaded from, by ONNX Runtime, which multiplies bytes exactly."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -76,7 +76,7 @@ def reference_outputs(path: Path, loaded: LoadedModel, inputs: list[NDArray[Any]
     return list(session.run([spec.name for spec in loaded.outputs], feed))
 
 
-def checked_network(g: GraphBuilder, folder: Path, *, special: bool = False) -> LoadedModel:
+def checked_network(g: GraphBuilder, folder: Path, *, special: bool = False) -> RelaxNetwork:
     """Load a network for this machine and assert that its outputs are the reference's.
 
     Args:

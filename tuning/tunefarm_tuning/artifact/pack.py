@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
+import shutil
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 from tunefarm_tuning.artifact.container import LIBRARY, MANIFEST
 from tunefarm_tuning.artifact.readme import readme_text
+from tunefarm_tuning.core.output_file import output_file
 from tunefarm_tuning.records.record import TuningRecord
 
 SUFFIX = ".tunefarm"
@@ -83,9 +84,8 @@ def pack(
     entries = {name: _digest_file(path) for name, path in stored.items()}
     entries |= {name: _digest_bytes(text.encode()) for name, text in texts.items()}
     complete = {**manifest, "entries": entries}
-    handle, temporary = tempfile.mkstemp(prefix=f".{output.name}.", dir=output.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
+    with output_file(output) as temporary:
+        with temporary.open("wb") as file:
             with zipfile.ZipFile(file, "w") as archive:
                 # First, so that reading it needs only the head and the directory of a large file.
                 archive.writestr(_info(MANIFEST), _json_text(complete))
@@ -94,21 +94,13 @@ def pack(
                         path.open("rb") as source,
                         archive.open(_info(name, stored=True), "w", force_zip64=True) as entry,
                     ):
-                        while chunk := source.read(_CHUNK_BYTES):
-                            entry.write(chunk)
+                        shutil.copyfileobj(source, entry, _CHUNK_BYTES)
                 for name in sorted(texts):
                     archive.writestr(_info(name), texts[name])
             file.flush()
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
         if check is not None:
-            check(Path(temporary))
-        Path(temporary).replace(output)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+            check(temporary)
     return complete
 
 
@@ -130,12 +122,9 @@ def _json_text(value: Mapping[str, Any]) -> str:
 
 
 def _digest_file(path: Path) -> dict[str, Any]:
-    hasher, size = hashlib.sha256(), 0
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            hasher.update(chunk)
-            size += len(chunk)
-    return {"sha256": hasher.hexdigest(), "size_bytes": size}
+        digest = hashlib.file_digest(file, "sha256")
+        return {"sha256": digest.hexdigest(), "size_bytes": file.tell()}
 
 
 def _digest_bytes(data: bytes) -> dict[str, Any]:

@@ -233,14 +233,8 @@ def time_models(
 
     timers = {name: library_timer(path) for name, path in libraries.items()}
     if reference is not None:
-        onnx_runtime = reference  # for mypy: the closure below does not know that it is not None
-
-        def reference_sample(number: int) -> Sample:
-            reply = onnx_runtime.sample(number)
-            return Sample.of(reply["sample_sec"], number, reply["watched"], reply.get("groups_sec"))
-
         timers["onnxruntime"] = _Timer(
-            reference_sample, onnx_runtime.open_timed(inputs), least_samples, rounds
+            _sampler(reference), reference.open_timed(inputs), least_samples, rounds
         )
     for name, other in (others or {}).items():
         with suppress(BaselineFailed):
@@ -275,9 +269,9 @@ def time_models(
     return latency
 
 
-def _sampler(baseline: Baseline) -> Callable[[int], Sample]:
+def _sampler(runtime: Baseline | Reference) -> Callable[[int], Sample]:
     def sample(number: int) -> Sample:
-        reply = baseline.sample(number)
+        reply = runtime.sample(number)
         return Sample.of(reply["sample_sec"], number, reply["watched"], reply.get("groups_sec"))
 
     return sample

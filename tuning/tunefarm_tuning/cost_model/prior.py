@@ -43,7 +43,7 @@ def load_prior(names: tuple[str, ...], of: Of) -> Prior | None:
     path = path_of(names, of)
     if not path.is_file():
         return StaticGpuPrior(names) if of == "throughput" and StaticGpuPrior.applies(names) else None
-    from tunefarm_tuning.cost_model.xgb import LoadedModel
+    from tunefarm_tuning.cost_model.xgb import LoadedBooster
 
-    prior = LoadedModel(path)
+    prior = LoadedBooster(path)
     return prior if prior.names == names else None

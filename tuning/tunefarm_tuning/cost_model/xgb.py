@@ -87,7 +87,7 @@ class XGBCostModel:
         return scores
 
 
-class LoadedModel:
+class LoadedBooster:
     """A fitted model, with its features' names, read from a file of XGBoost's ``save_model`` (JSON or UBJSON)."""
 
     def __init__(self, path: Path, *, num_threads: int = 1) -> None:

@@ -262,7 +262,7 @@ def _reference(
 ) -> Any:
     """Have ONNX Runtime load and run the network; if it cannot run what cannot be compiled either, say why that is."""
     try:
-        return stage(_RUNNING, _CHECK_CHILD, "load_reference", source)
+        return stage(_RUNNING, _CHECK_CHILD, "run_in_onnx_runtime", source)
     except InvalidModelError as error:
         if not_compiled is None or error.code not in _UNKNOWN_TO_ONNX_RUNTIME:
             raise

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import mean
+from typing import Any
 
-from tunefarm_tuning.core.latency import Latency
-from tunefarm_tuning.measure.machine_watch import Watched, disturbance_of, loop_slowdown
+from tunefarm_tuning.core.latency import Latency, wait_until_idle
+from tunefarm_tuning.measure.machine_watch import Watched, disturbance_of, loop_slowdown, machine_state
 
 LEAST_QUIET = 5
 """Quiet blocks that count alone; with fewer of them, the least disturbed ones count as well."""
@@ -54,6 +56,35 @@ def time_groups(run: Callable[[], object], number: int) -> list[float]:
             run()
         groups_sec.append((time.perf_counter() - started) / size)
     return groups_sec
+
+
+def first_call_sec(run: Callable[[], object]) -> float:
+    """Return how long an inference takes once the runtime is warm, roughly. Returns once its threads are idle."""
+    run()
+    started = time.perf_counter()
+    run()
+    seconds = time.perf_counter() - started
+    wait_until_idle()
+    return seconds
+
+
+def watched_sample(run: Callable[[], object], number: int) -> dict[str, Any]:
+    """Return a sample of a runtime in this process, as JSON. Returns once its threads are idle.
+
+    Returns:
+        ``groups_sec``: `time_groups` of `number` inferences; ``sample_sec``, their mean; and ``watched``, what this machine did meanwhile,
+        null if unknown.
+    """
+    run()  # so that its threads sleep between our calls
+    before = machine_state()
+    groups_sec = time_groups(run, number)
+    watched = Watched.between(before, machine_state())
+    wait_until_idle()
+    return {
+        "sample_sec": mean(groups_sec),
+        "groups_sec": groups_sec,
+        "watched": None if watched is None else watched.to_json(),
+    }
 
 
 @dataclass(frozen=True, slots=True)

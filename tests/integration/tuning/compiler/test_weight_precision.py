@@ -23,7 +23,7 @@ from tunefarm_tuning.testing.records import applicable_records
 from tunefarm_tuning.tvm.base.tir import walk
 from tunefarm_tuning.tvm.tasks.alternatives import find_alternatives, put_alternatives_in
 from tunefarm_tuning.tvm.tasks.extract import kernel_args, primfunc_workloads
-from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.tvm.transform.pipeline import RelaxNetwork, load_relax
 from tunefarm_tuning.workload.model import Model
 
 HOST = parse_target("host")
@@ -73,7 +73,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     return imported(network(), tmp_path_factory.mktemp("precision"))
 
 
-def loaded(model: Model, precision: Precision) -> LoadedModel:
+def loaded(model: Model, precision: Precision) -> RelaxNetwork:
     return load_relax(model.path, model.binding, HOST, precision)
 
 

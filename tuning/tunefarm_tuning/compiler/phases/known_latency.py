@@ -39,8 +39,8 @@ class TimedBefore(JsonFields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimedNetwork:
-    """What latencies belong to: the networks of a compile, in one set of shapes.
+class LatencyCacheEntry:
+    """The latencies of a compile's networks, in one set of shapes, as an earlier compile measured and kept them.
 
     Attributes:
         request: The compile.

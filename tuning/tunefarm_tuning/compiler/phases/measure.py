@@ -14,7 +14,7 @@ from tunefarm_tuning.compiler.model_comparison import ModelComparison
 from tunefarm_tuning.compiler.model_timing import compare_latency, rounds_for
 from tunefarm_tuning.compiler.phases.build_model import BuiltModels, Fallback
 from tunefarm_tuning.compiler.phases.check_model import CheckedModel, check_untuned, does_not_run
-from tunefarm_tuning.compiler.phases.known_latency import TimedBefore, TimedNetwork
+from tunefarm_tuning.compiler.phases.known_latency import LatencyCacheEntry, TimedBefore
 from tunefarm_tuning.compiler.phases.load import LoadedModel, OpenCompiler, sets_of
 from tunefarm_tuning.compiler.phases.partly_untuned import build_partly_untuned
 from tunefarm_tuning.compiler.report import why_no_baseline
@@ -251,7 +251,7 @@ def _time_entry(
     remember = checked.library == built.tuned and not untuned
     try:
         with _baselines(request, loaded, number, input_set) as baselines:
-            network = TimedNetwork(
+            network = LatencyCacheEntry(
                 request=request,
                 built=built,
                 input_set=input_set,

@@ -168,7 +168,7 @@ _FURTHER_SEC = 30.0
 
 
 @span("run once in ONNX Runtime", SpanKind.REFERENCE)
-def load_reference(params: dict[str, Any]) -> dict[str, Any]:
+def run_in_onnx_runtime(params: dict[str, Any]) -> dict[str, Any]:
     """Let ONNX Runtime load the bound network and run it once, on one thread; optimisations are off.
 
     Params: ``path``, ``binding``; ``more``: further bindings, with which it is run too, as far as 30 s go.
@@ -224,7 +224,7 @@ def _run_constant_part(network: BoundNetwork) -> None:
     """Run what TVM computes at the import, unchecked, of a network that did not run as a whole.
 
     Raises:
-        InvalidModelError: As `load_reference`.
+        InvalidModelError: As `run_in_onnx_runtime`.
     """
     part = constant_part(network)
     if part is None:
@@ -336,6 +336,6 @@ def _reason(error: Exception) -> str:
 
 HANDLERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "inspect": inspect,
-    "load_reference": load_reference,
+    "run_in_onnx_runtime": run_in_onnx_runtime,
     "propose_binding": propose_binding,
 }

@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import onnx
@@ -20,7 +19,6 @@ from numpy.typing import NDArray
 from tunefarm_convert import FileFormat, file_format
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError
-from tunefarm_tuning.core.latency import wait_until_idle
 from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bound_network, runnable_bytes
@@ -32,8 +30,7 @@ from tunefarm_tuning.frontend.onnx.reference.runtime import open_session, run_se
 from tunefarm_tuning.frontend.onnx.reference.telling_inputs import run_on_drawn
 from tunefarm_tuning.frontend.onnx.reference.variants import Expected, Variants
 from tunefarm_tuning.frontend.onnx.reference.vocabulary import index_limits
-from tunefarm_tuning.measure.machine_watch import Watched, machine_state
-from tunefarm_tuning.measure.timing_blocks import time_groups
+from tunefarm_tuning.measure.timing_blocks import first_call_sec, watched_sample
 from tunefarm_tuning.reference.comparison import STEPS, width_with_shares
 from tunefarm_tuning.reference.random_inputs import InputKind
 from tunefarm_tuning.reference.widths import save_widths
@@ -315,12 +312,7 @@ def open_timed(params: dict[str, Any]) -> dict[str, Any]:
     if _timed is None or _timed[0] != params:
         prepare_timed(params)
     session, feeds = _opened()
-    session.run(None, feeds)
-    started = time.perf_counter()
-    session.run(None, feeds)
-    first_sec = time.perf_counter() - started
-    wait_until_idle()
-    return {"first_sec": first_sec}
+    return {"first_sec": first_call_sec(lambda: session.run(None, feeds))}
 
 
 def _opened() -> tuple[onnxruntime.InferenceSession, dict[str, NDArray[Any]]]:
@@ -331,21 +323,9 @@ def _opened() -> tuple[onnxruntime.InferenceSession, dict[str, NDArray[Any]]]:
 
 @span("time ONNX Runtime", SpanKind.TIMING)
 def sample(params: dict[str, Any]) -> dict[str, Any]:
-    """Return ``groups_sec``: `time_groups` of ``number`` inferences, and what this machine did meanwhile: ``watched``, null if unknown.
-
-    ``sample_sec`` is their mean. Returns once its threads are idle.
-    """
+    """Return `watched_sample` of ``number`` inferences."""
     session, feeds = _opened()
-    session.run(None, feeds)  # so that its threads sleep between our calls
-    before = machine_state()
-    groups_sec = time_groups(lambda: session.run(None, feeds), params["number"])
-    watched = Watched.between(before, machine_state())
-    wait_until_idle()
-    return {
-        "sample_sec": mean(groups_sec),
-        "groups_sec": groups_sec,
-        "watched": None if watched is None else watched.to_json(),
-    }
+    return watched_sample(lambda: session.run(None, feeds), params["number"])
 
 
 def _network(params: dict[str, Any]) -> BoundNetwork:

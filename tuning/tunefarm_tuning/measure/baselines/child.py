@@ -6,20 +6,16 @@ Handlers: `open` first; `sample` then runs what is open.
 from __future__ import annotations
 
 import importlib
-import time
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 from tunefarm_tuning.core.array_file import load_arrays
 from tunefarm_tuning.core.errors import InvariantError
-from tunefarm_tuning.core.latency import wait_until_idle
 from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.baselines.runtime import NetworkFile, OpenRuntime, Runtime
 from tunefarm_tuning.measure.baselines.runtimes import KINDS, NOT_INSTALLED, BaselineKind
-from tunefarm_tuning.measure.machine_watch import Watched, machine_state
-from tunefarm_tuning.measure.timing_blocks import time_groups
+from tunefarm_tuning.measure.timing_blocks import first_call_sec, watched_sample
 from tunefarm_tuning.reference.comparison import compare_outputs
 from tunefarm_tuning.reference.widths import load_widths
 
@@ -51,15 +47,11 @@ def open_(params: dict[str, Any]) -> dict[str, Any]:
         return {"missing": opener}
     try:
         runtime = opener(network)
-        runtime.run()
-        started = time.perf_counter()
-        runtime.run()
-        first_sec = time.perf_counter() - started
+        first_sec = first_call_sec(runtime.run)
         checks = _compare(runtime, params)
     except Exception as error:  # noqa: BLE001  (runtimes raise anything; a baseline never fails a compile)
         return {"missing": f"it does not run the network: {_in_short(error, network.path)}"}
     _open = runtime
-    wait_until_idle()
     return {
         "missing": "",
         "first_sec": first_sec,
@@ -122,21 +114,8 @@ def _compare(runtime: Runtime, params: dict[str, Any]) -> dict[str, Any]:
 
 @span("time another runtime", SpanKind.TIMING)
 def sample(params: dict[str, Any]) -> dict[str, Any]:
-    """Return ``groups_sec``: `time_groups` of ``number`` inferences, and what this machine did meanwhile: ``watched``, null if unknown.
-
-    ``sample_sec`` is their mean. Returns once its threads are idle.
-    """
-    runtime = _get()
-    runtime.run()  # so that its threads sleep between our calls
-    before = machine_state()
-    groups_sec = time_groups(runtime.run, params["number"])
-    watched = Watched.between(before, machine_state())
-    wait_until_idle()
-    return {
-        "sample_sec": mean(groups_sec),
-        "groups_sec": groups_sec,
-        "watched": None if watched is None else watched.to_json(),
-    }
+    """Return `watched_sample` of ``number`` inferences."""
+    return watched_sample(_get().run, params["number"])
 
 
 def _get() -> Runtime:

@@ -32,7 +32,7 @@ from tunefarm_tuning.tvm.frontend.survey import survey_model
 from tunefarm_tuning.tvm.tasks.alternatives import alternative_tasks, find_alternatives
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads, tasks_of
 from tunefarm_tuning.tvm.transform.load_entries import LoadedEntries, load_entries
-from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.tvm.transform.pipeline import RelaxNetwork, load_relax
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.precision import Precision
 from tunefarm_tuning.workload.runtime_part import RuntimePart
@@ -124,7 +124,7 @@ def import_more(params: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _checked(
     path: str, binding: Binding, max_tensor_bytes: int, parts: tuple[RuntimePart, ...] = ()
-) -> LoadedModel:
+) -> RelaxNetwork:
     loaded = with_deep_stack(lambda: load_relax(path, binding, _ANY_CPU, parts=parts))
     for spec in loaded.outputs:
         if 0 in spec.shape:
@@ -148,7 +148,7 @@ def extract(params: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _tasks(
-    loaded: LoadedModel | LoadedEntries, target: Target, weights: list[int], *, alternatives: bool
+    loaded: RelaxNetwork | LoadedEntries, target: Target, weights: list[int], *, alternatives: bool
 ) -> list[dict[str, Any]]:
     kernels = primfunc_workloads(loaded.module, weights)
     tasks = tasks_of(kernels, target)

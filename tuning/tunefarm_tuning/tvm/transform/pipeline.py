@@ -58,8 +58,8 @@ _LEFT_TO_RUN_TIME = {"relax.reshape", "relax.shape_to_tensor"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedModel:
-    """A prepared network.
+class RelaxNetwork:
+    """A network in Relax, prepared for a target.
 
     Attributes:
         module: ``main`` takes `inputs` in order and returns the outputs: a tensor if there is one, else a tuple.
@@ -86,7 +86,7 @@ def load_relax(
     *,
     parts: Sequence[RuntimePart] = (),
     select: Selection = select_faster,
-) -> LoadedModel:
+) -> RelaxNetwork:
     """Read an ONNX file that `import_model` has accepted, and prepare it for a target.
 
     Args:
@@ -111,7 +111,7 @@ def load_relax(
     selection = select_none if precision.stores_weights else select
     prepared, warnings = prepare(imported.module, target, select=selection, precision=precision)
     module, storage = store_weights(prepared, precision)
-    return LoadedModel(
+    return RelaxNetwork(
         module=module,
         storage=storage,
         warnings=warnings,

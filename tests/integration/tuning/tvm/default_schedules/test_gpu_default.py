@@ -36,7 +36,7 @@ from tunefarm_tuning.tvm.codegen.graph_build import build_model
 from tunefarm_tuning.tvm.default_schedules.gpu import bind_threads, gpu_schedule, is_bound, with_gpu_schedules
 from tunefarm_tuning.tvm.tasks.extract import kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm.transform import passes
-from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.tvm.transform.pipeline import RelaxNetwork, load_relax
 from tunefarm_tuning.workload.binding import Binding
 
 A100, H100, T4 = (parse_target(f"cuda/sm_{number}") for number in (80, 90, 75))
@@ -49,7 +49,7 @@ BUILT = ["half", *(onnx_zoo.names() if EVERY else [])]
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="machine code for GPUs needs nvcc")
 
 
-def load(model: onnx.ModelProto, folder: Path, target: Target = A100) -> LoadedModel:
+def load(model: onnx.ModelProto, folder: Path, target: Target = A100) -> RelaxNetwork:
     path = folder / "model"
     path.write_bytes(model.SerializeToString())
     return load_relax(path, Binding(), target)

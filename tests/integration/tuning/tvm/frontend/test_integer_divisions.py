@@ -15,7 +15,7 @@ from onnx_reference import built_outputs, library_outputs
 
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
-from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.tvm.transform.pipeline import RelaxNetwork, load_relax
 from tunefarm_tuning.workload.binding import Binding
 
 SIGNED = ("int8", "int16", "int32", "int64")
@@ -28,7 +28,7 @@ def loaded(
     divisors: NDArray[Any] | None = None,
     *,
     shapes: tuple[Sequence[int], Sequence[int]] = ((2, 3), (3,)),
-) -> LoadedModel:
+) -> RelaxNetwork:
     """Load a network of a quotient and two remainders; `divisors` are constants, or its second input."""
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     g = GraphBuilder()

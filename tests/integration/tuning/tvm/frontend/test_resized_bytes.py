@@ -13,11 +13,11 @@ from onnx_reference import built_outputs, reference_outputs
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.target.parse import parse_target
-from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.tvm.transform.pipeline import RelaxNetwork, load_relax
 from tunefarm_tuning.workload.binding import Binding
 
 
-def loaded(folder: Path, dtype: Any, sizes: tuple[int, int], **how: Any) -> LoadedModel:
+def loaded(folder: Path, dtype: Any, sizes: tuple[int, int], **how: Any) -> RelaxNetwork:
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     g = GraphBuilder()
     x = g.input("x", [1, 3, 8, 6], kind)

@@ -19,7 +19,7 @@ from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
 from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
-from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.tvm.transform.pipeline import RelaxNetwork, load_relax
 from tunefarm_tuning.workload.binding import Binding
 
 VNNI = parse_target("llvm -mcpu=cascadelake")
@@ -61,7 +61,7 @@ def depthwise(
     return g.model()
 
 
-def loaded_from(network: onnx.ModelProto, folder: Path) -> LoadedModel:
+def loaded_from(network: onnx.ModelProto, folder: Path) -> RelaxNetwork:
     path = folder / "model.onnx"
     path.write_bytes(network.SerializeToString())
     return load_relax(path, Binding(), VNNI)

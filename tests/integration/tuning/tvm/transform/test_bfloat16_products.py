@@ -26,7 +26,7 @@ from tunefarm_tuning.tvm.codegen.graph_build import build_model
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
 from tunefarm_tuning.tvm.default_schedules.schedule import NoDefaultSchedule, default_schedule
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
-from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.tvm.transform.pipeline import RelaxNetwork, load_relax
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.precision import Precision
 
@@ -39,13 +39,13 @@ needs_the_instruction = pytest.mark.skipif(
 
 def load(
     model: onnx.ModelProto, folder: Path, target: Target = ZEN4, precision: Precision = Precision.BFLOAT16
-) -> LoadedModel:
+) -> RelaxNetwork:
     path = folder / "model.onnx"
     path.write_bytes(model.SerializeToString())
     return load_relax(path, Binding(), target, precision)
 
 
-def kernels(loaded: LoadedModel) -> dict[str, tuple[str, ...]]:
+def kernels(loaded: RelaxNetwork) -> dict[str, tuple[str, ...]]:
     """Return the dtypes of the arguments of each kernel, results last."""
     return {
         kernel.name: tuple(str(param.ty.dtype.dtype) for param in loaded.module[kernel.name].params)
@@ -53,11 +53,11 @@ def kernels(loaded: LoadedModel) -> dict[str, tuple[str, ...]]:
     }
 
 
-def product_kernels(loaded: LoadedModel) -> list[Any]:
+def product_kernels(loaded: RelaxNetwork) -> list[Any]:
     return [loaded.module[name] for name in kernels(loaded) if "bfloat16_" in name]
 
 
-def run(loaded: LoadedModel, folder: Path, *inputs: NDArray[Any]) -> NDArray[Any]:
+def run(loaded: RelaxNetwork, folder: Path, *inputs: NDArray[Any]) -> NDArray[Any]:
     build_model(loaded.module, ZEN4, folder / "lib.so")
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(folder / "lib.so")), tvm.cpu())
     output: NDArray[Any] = machine["main"](*(tvm.runtime.tensor(x) for x in inputs)).numpy()

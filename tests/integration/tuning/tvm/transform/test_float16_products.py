@@ -27,7 +27,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TA
 from tunefarm_tuning.tvm.default_schedules.schedule import packed_default_schedule
 from tunefarm_tuning.tvm.kernels.weight_packing import all_kernel_calls
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads, rounding_of
-from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.tvm.transform.pipeline import RelaxNetwork, load_relax
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.precision import Precision, parse_precision
 
@@ -51,13 +51,13 @@ for folder in sorted(Path(sys.argv[1]).iterdir()):
 """
 
 
-def load(model: onnx.ModelProto, folder: Path) -> LoadedModel:
+def load(model: onnx.ModelProto, folder: Path) -> RelaxNetwork:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.onnx").write_bytes(model.SerializeToString())
     return load_relax(folder / "model.onnx", Binding(), N1, Precision.FLOAT16)
 
 
-def products(loaded: LoadedModel) -> dict[str, Any]:
+def products(loaded: RelaxNetwork) -> dict[str, Any]:
     names = [kernel.name for kernel in primfunc_workloads(loaded.module)]
     return {name: loaded.module[name] for name in names if re.search("conv|matmul", name)}
 

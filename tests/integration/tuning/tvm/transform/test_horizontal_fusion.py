@@ -19,7 +19,7 @@ from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
 from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import Selection, select_faster, select_none
-from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.tvm.transform.pipeline import RelaxNetwork, load_relax
 from tunefarm_tuning.workload.binding import Binding
 
 HOST = parse_target("host")
@@ -31,29 +31,29 @@ def always(_block: Any, roots: Sequence[Any]) -> list[Any]:
     return list(roots)
 
 
-def load(model: onnx.ModelProto, folder: Path, select: Selection = select_faster) -> LoadedModel:
+def load(model: onnx.ModelProto, folder: Path, select: Selection = select_faster) -> RelaxNetwork:
     path = folder / "model.onnx"
     path.write_bytes(model.SerializeToString())
     return load_relax(path, Binding(), HOST, select=select)
 
 
-def names(loaded: LoadedModel) -> list[str]:
+def names(loaded: RelaxNetwork) -> list[str]:
     return [kernel.name for kernel in primfunc_workloads(loaded.module)]
 
 
-def keys(loaded: LoadedModel) -> list[tuple[str, str, int]]:
+def keys(loaded: RelaxNetwork) -> list[tuple[str, str, int]]:
     return [(kernel.name, kernel.workload_key, kernel.weight) for kernel in primfunc_workloads(loaded.module)]
 
 
-def calls(loaded: LoadedModel, word: str) -> int:
+def calls(loaded: RelaxNetwork, word: str) -> int:
     return sum(kernel.weight for kernel in primfunc_workloads(loaded.module) if word in kernel.name)
 
 
-def run(loaded: LoadedModel, folder: Path) -> list[NDArray[Any]]:
+def run(loaded: RelaxNetwork, folder: Path) -> list[NDArray[Any]]:
     return built_outputs(loaded, random_inputs(loaded.inputs, seed=1), folder)
 
 
-def check(model: onnx.ModelProto, folder: Path, select: Selection = select_faster) -> LoadedModel:
+def check(model: onnx.ModelProto, folder: Path, select: Selection = select_faster) -> RelaxNetwork:
     loaded = load(model, folder, select)
     expected = reference_outputs(folder / "model.onnx", loaded, random_inputs(loaded.inputs, seed=1))
     for ours, theirs in zip(run(loaded, folder), expected, strict=True):

@@ -28,7 +28,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TA
 from tunefarm_tuning.tvm.default_schedules.schedule import NoDefaultSchedule, default_schedule
 from tunefarm_tuning.tvm.kernels.dot_products import BYTES, packed
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
-from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.tvm.transform.pipeline import RelaxNetwork, load_relax
 from tunefarm_tuning.tvm.transform.weights.formats import as_int8
 from tunefarm_tuning.workload.binding import Binding
 
@@ -56,26 +56,26 @@ IN_FLOATS = {"512 pairs": {"groups of four", "depthwise, seven", "depthwise, twe
 """Of few products or few results in a group, which take no fewer instructions of two products each than of floats."""
 
 
-def load(model: onnx.ModelProto, folder: Path, target: Target) -> LoadedModel:
+def load(model: onnx.ModelProto, folder: Path, target: Target) -> RelaxNetwork:
     path = folder / "model.onnx"
     path.write_bytes(model.SerializeToString())
     return load_relax(path, Binding(), target)
 
 
-def byte_kernels(loaded: LoadedModel) -> list[Any]:
+def byte_kernels(loaded: RelaxNetwork) -> list[Any]:
     return [
         loaded.module[kernel.name] for kernel in primfunc_workloads(loaded.module) if "byte_" in kernel.name
     ]
 
 
-def run(loaded: LoadedModel, folder: Path, target: Target, x: NDArray[Any]) -> NDArray[Any]:
+def run(loaded: RelaxNetwork, folder: Path, target: Target, x: NDArray[Any]) -> NDArray[Any]:
     build_model(loaded.module, target, folder / "lib.so")
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(folder / "lib.so")), tvm.cpu())
     output: NDArray[Any] = machine["main"](tvm.runtime.tensor(x)).numpy()
     return output
 
 
-def names(loaded: LoadedModel) -> list[str]:
+def names(loaded: RelaxNetwork) -> list[str]:
     return [kernel.name for kernel in primfunc_workloads(loaded.module)]
 
 

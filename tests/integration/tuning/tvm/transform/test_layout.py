@@ -18,11 +18,11 @@ from tunefarm_tuning.tvm.base.relax_graph import operator_name
 from tunefarm_tuning.tvm.frontend.importer import import_bound
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
 from tunefarm_tuning.tvm.transform.layout import convert_layout
-from tunefarm_tuning.tvm.transform.pipeline import LoadedModel
+from tunefarm_tuning.tvm.transform.pipeline import RelaxNetwork
 from tunefarm_tuning.workload.binding import Binding
 
 
-def constants(loaded: LoadedModel) -> list[tuple[int, ...]]:
+def constants(loaded: RelaxNetwork) -> list[tuple[int, ...]]:
     shapes: list[tuple[int, ...]] = []
 
     def look(node: Any) -> None:

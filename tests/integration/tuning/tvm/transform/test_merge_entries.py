@@ -20,14 +20,14 @@ from tunefarm_tuning.tvm.codegen.graph_build import build_model
 from tunefarm_tuning.tvm.kernels.weight_packing import kernel_calls
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
 from tunefarm_tuning.tvm.transform.merge_entries import add_entry, merge_entries, with_own_kernels
-from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.tvm.transform.pipeline import RelaxNetwork, load_relax
 from tunefarm_tuning.workload.binding import Binding
 
 WIDE = (256, 256, 256, 16)
 WEIGHT_BYTES = 4 * (2 * 256 * 256 + 256 * 16)
 
 
-def load_batches(folder: Path, batches: Sequence[int]) -> tuple[Path, list[LoadedModel]]:
+def load_batches(folder: Path, batches: Sequence[int]) -> tuple[Path, list[RelaxNetwork]]:
     path = folder / "mlp.onnx"
     path.write_bytes(mlp(batch="batch", features=WIDE).SerializeToString())
     return path, [load_relax(path, Binding(shapes={"x": (batch, WIDE[0])}), UNOPTIMISED) for batch in batches]

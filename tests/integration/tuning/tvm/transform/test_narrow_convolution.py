@@ -16,7 +16,7 @@ from tunefarm_tuning.reference.comparison import compare_arrays
 from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
-from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.tvm.transform.pipeline import RelaxNetwork, load_relax
 from tunefarm_tuning.workload.binding import Binding
 
 HOST = parse_target("host")
@@ -54,7 +54,7 @@ def network(
     return path
 
 
-def conv_shapes(loaded: LoadedModel) -> list[tuple[int, ...]]:
+def conv_shapes(loaded: RelaxNetwork) -> list[tuple[int, ...]]:
     """Return the shapes of the weights of the network's convolutions: rows, pixels, inputs, outputs."""
     shapes: list[tuple[int, ...]] = []
 

@@ -15,7 +15,7 @@ from tunefarm_tuning.process.running import STRICT_PASSES, child_environment
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.transform import passes
 from tunefarm_tuning.tvm.transform.passes import Layout, PassContext
-from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.tvm.transform.pipeline import RelaxNetwork, load_relax
 from tunefarm_tuning.workload.binding import Binding
 
 Failing = Callable[[str, tuple[Layout, ...]], None]
@@ -43,7 +43,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
     return fail
 
 
-def load(folder: Path) -> LoadedModel:
+def load(folder: Path) -> RelaxNetwork:
     path = folder / "model"
     path.write_bytes(onnx_models.ORDINARY["mobile_block"]().SerializeToString())
     return load_relax(path, Binding(), parse_target("llvm -mcpu=skylake -num-cores=2"))

@@ -24,24 +24,24 @@ from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.base.relax_graph import operator_name
 from tunefarm_tuning.tvm.frontend.importer import import_bound
 from tunefarm_tuning.tvm.tasks.extract import NotTunable, kernel_args, primfunc_workloads
-from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.tvm.transform.pipeline import RelaxNetwork, load_relax
 from tunefarm_tuning.tvm.transform.weights.fold import fold_batch_norms, fold_weights
 from tunefarm_tuning.workload.binding import Binding
 
 CUDA = parse_target("cuda/sm_90")
 
 
-def load(model: onnx.ModelProto, folder: Path, target: str = "host") -> LoadedModel:
+def load(model: onnx.ModelProto, folder: Path, target: str = "host") -> RelaxNetwork:
     path = folder / "model"
     path.write_bytes(model.SerializeToString())
     return load_relax(path, Binding(), parse_target(target))
 
 
-def kernel_names(loaded: LoadedModel) -> list[str]:
+def kernel_names(loaded: RelaxNetwork) -> list[str]:
     return [kernel.name for kernel in primfunc_workloads(loaded.module)]
 
 
-def check_numbers(model: onnx.ModelProto, folder: Path, *, scheduled: bool = False) -> LoadedModel:
+def check_numbers(model: onnx.ModelProto, folder: Path, *, scheduled: bool = False) -> RelaxNetwork:
     loaded = load(model, folder)
     inputs = random_inputs(loaded.inputs, seed=1)
     outputs = built_outputs(loaded, inputs, folder, scheduled=scheduled)

@@ -19,7 +19,7 @@ from tunefarm_tuning.tvm.base.tir import walk
 from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule, packed_default_schedules
 from tunefarm_tuning.tvm.kernels.direct_conv import match_direct_conv
 from tunefarm_tuning.tvm.kernels.winograd import output_transform
-from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.tvm.transform.pipeline import RelaxNetwork, load_relax
 from tunefarm_tuning.workload.binding import Binding
 
 HOST = parse_target("host")
@@ -47,7 +47,7 @@ def convolution(folder: Path, *, shape: tuple[int, ...], channels: int, kernel: 
     return path
 
 
-def matrix_shapes(loaded: LoadedModel) -> list[tuple[int, ...]]:
+def matrix_shapes(loaded: RelaxNetwork) -> list[tuple[int, ...]]:
     """Return the shapes of the network's constant matrices."""
     shapes: list[tuple[int, ...]] = []
 
@@ -98,7 +98,7 @@ def test_what_would_not_win_stays(shape: tuple[int, ...], columns: int, tmp_path
     assert matrix_shapes(loaded) == [(shape[-1], columns)]
 
 
-def outputs_agree(path: Path, loaded: LoadedModel, folder: Path) -> None:
+def outputs_agree(path: Path, loaded: RelaxNetwork, folder: Path) -> None:
     values = random_inputs(loaded.inputs, seed=1)
     (ours,) = built_outputs(loaded, values, folder)
     (theirs,) = reference_outputs(path, loaded, values)

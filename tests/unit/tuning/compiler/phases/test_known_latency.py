@@ -11,7 +11,7 @@ import pytest
 from tunefarm_tuning.compiler.alternatives import SelectedAlternatives
 from tunefarm_tuning.compiler.baselines import Baselines
 from tunefarm_tuning.compiler.phases.build_model import BuiltModels
-from tunefarm_tuning.compiler.phases.known_latency import TimedNetwork
+from tunefarm_tuning.compiler.phases.known_latency import LatencyCacheEntry
 from tunefarm_tuning.compiler.request import CompileRequest, Progress
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
@@ -112,7 +112,7 @@ def again(
     """Ask a later compile for what the first one noted; return its answer and what it counts as reused."""
     later = Findings(noted.noted.get)
     request = replace(request_of(folder, later), device=on)
-    network = TimedNetwork(
+    network = LatencyCacheEntry(
         request=request if limits is None else replace(request, limits=limits),
         built=built_of(config or Config(0, ())),
         input_set=input_set,
@@ -134,7 +134,7 @@ def noted(tmp_path: Path) -> Findings:
 def note(
     folder: Path, findings: Findings, latency: dict[str, Latency], baselines: Baselines | None = None
 ) -> None:
-    TimedNetwork(
+    LatencyCacheEntry(
         request=request_of(folder, findings),
         built=built_of(Config(0, ())),
         input_set=INPUTS,
