@@ -64,7 +64,7 @@ KINDS: Mapping[str, BaselineKind] = {
         ),
     )
 }
-"""All but ONNX Runtime. To add one, write its module and list it here and in `tunefarm_text.job_terms.BASELINES`."""
+"""All but ONNX Runtime."""
 
 
 def parse_baselines(names: str | Iterable[str]) -> tuple[str, ...]:
