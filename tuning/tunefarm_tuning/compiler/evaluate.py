@@ -13,6 +13,7 @@ from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.measure.device import RemoteDevice, device_kind
 from tunefarm_tuning.measure.device_functions import artifact_child
 from tunefarm_tuning.measure.device_run import DeviceRun
+from tunefarm_tuning.measure.timing_blocks import inferences_of_sample
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits
 from tunefarm_tuning.process.model_child import model_error
 from tunefarm_tuning.process.scratch import ScratchDir
@@ -21,9 +22,6 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.task import TensorSpec
 
 __all__ = ["Latency", "evaluate"]
-
-_SAMPLE_SEC = 0.05
-_MAX_CALLS = 10_000
 
 
 def evaluate(
@@ -75,7 +73,7 @@ def evaluate(
             params = {"path": str(library), "entry": "main", "inputs": str(inputs), "number": 1, "repeat": 1}
             first = runner.call("time_model", params, timeout_sec=limits.model_sec)["samples_sec"][0]
             params |= {
-                "number": max(1, min(_MAX_CALLS, int(_SAMPLE_SEC / max(first, 1e-7)))),
+                "number": inferences_of_sample(first),
                 "repeat": repeat,
             }
             samples = runner.call("time_model", params, timeout_sec=limits.model_sec)["samples_sec"]

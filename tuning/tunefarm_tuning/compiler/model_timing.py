@@ -17,7 +17,15 @@ from tunefarm_tuning.core.latency import Latency, is_quiet
 from tunefarm_tuning.core.ratio import speedup
 from tunefarm_tuning.measure.baselines.baseline import Baseline, BaselineFailed
 from tunefarm_tuning.measure.device_run import DeviceRun
-from tunefarm_tuning.measure.timing_blocks import LEAST_QUIET, Block, Sample, in_groups, latencies_of
+from tunefarm_tuning.measure.timing_blocks import (
+    LEAST_QUIET,
+    SAMPLE_SEC,
+    Block,
+    Sample,
+    in_groups,
+    inferences_of_sample,
+    latencies_of,
+)
 from tunefarm_tuning.reference.onnx_runtime import Reference
 
 _ROUNDS = 15
@@ -31,10 +39,8 @@ _ENOUGH = 1.06
 """No more blocks are timed once each ratio's interval ends within this many times its lower end."""
 _ALL_ROUNDS = 60
 """Samples over all sets of shapes, if there are many."""
-_SAMPLE_SEC = 0.05
 _SLOW_SEC = 0.3
 _SLOW_BUDGET_SEC = 2.5
-_MAX_CALLS = 10_000
 
 _MAX_REPETITIONS = 3
 _MAX_REPETITIONS_SLOW = 2
@@ -48,7 +54,7 @@ METHOD = (
     "random order, so that other load slows all of them. Each starts when the threads of the previous one are idle. Up to "
     f"{_ROUNDS} blocks; of a network of several shapes, up to {_ALL_ROUNDS} over all shapes and at least "
     f"{_LEAST_ROUNDS} of each. A sample is the mean of as many consecutive inferences as take "
-    f"{_SAMPLE_SEC:g} s (at least one), after one that does not count. A network that takes over "
+    f"{SAMPLE_SEC:g} s (at least one), after one that does not count. A network that takes over "
     f"{_SLOW_SEC:g} s per inference gets as many samples as fit into {_SLOW_BUDGET_SEC:g} s, including its "
     "first inference. Meanwhile the device's processor time is watched, and a loop of constant work runs before each block. "
     "Blocks in which other programs, or a hypervisor's other guests, took processor time do not count, if at least "
@@ -325,7 +331,6 @@ class _Timer:
         """Return the sample of a block; None if it skips it."""
         if number >= self._turns:
             return None
-        calls = max(1, min(_MAX_CALLS, int(_SAMPLE_SEC / max(median(self._seconds), 1e-7))))
-        sample = self._sample(in_groups(calls))
+        sample = self._sample(in_groups(inferences_of_sample(median(self._seconds))))
         self._seconds.append(sample.sec)
         return sample

@@ -11,12 +11,11 @@ from typing import Any
 from tunefarm_tuning.artifact.pack import part_file
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.measure.device_run import DeviceRun
+from tunefarm_tuning.measure.timing_blocks import inferences_of_sample
 from tunefarm_tuning.workload.model import entry_name
 from tunefarm_tuning.workload.runtime_part import RuntimePart
 
 _SAMPLES = 7
-_SAMPLE_SEC = 0.05
-_MAX_CALLS = 10_000
 _METHOD = (
     "The artifact's network, timed once more; the clock also runs around each part. A share is of the whole inference; what is "
     "neither a part's nor the compiled network's own (handing tensors over) counts as compiled."
@@ -46,7 +45,7 @@ def time_parts(
     Raises:
         RunFailed: If the network crashed or exceeded its time.
     """
-    number = max(1, min(_MAX_CALLS, int(_SAMPLE_SEC / max(estimate_sec, 1e-7))))
+    number = inferences_of_sample(estimate_sec)
     params = {
         "path": str(library),
         "entry": entry_name(0),

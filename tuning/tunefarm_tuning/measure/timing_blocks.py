@@ -11,6 +11,9 @@ from typing import Any
 from tunefarm_tuning.core.latency import Latency, wait_until_idle
 from tunefarm_tuning.measure.machine_watch import Watched, disturbance_of, loop_slowdown, machine_state
 
+SAMPLE_SEC = 0.05
+"""How long the inferences of a sample take together, roughly."""
+_MAX_INFERENCES = 10_000
 LEAST_QUIET = 5
 """Quiet blocks that count alone; with fewer of them, the least disturbed ones count as well."""
 _ALIKE = 0.1
@@ -35,6 +38,11 @@ _ALIKE_FAST = 1.12
 """Samples are as fast as the fastest one within this factor."""
 _FAST_ERROR = 1.05
 """The fastest inferences beside other work take as long as on a quiet device within this factor."""
+
+
+def inferences_of_sample(inference_sec: float, most: int = _MAX_INFERENCES) -> int:
+    """Return how many inferences a sample has of a network that takes so long: one at least."""
+    return max(1, min(most, int(SAMPLE_SEC / max(inference_sec, 1e-7))))
 
 
 def in_groups(number: int) -> int:

@@ -12,6 +12,7 @@ from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.device_run import DeviceRun
+from tunefarm_tuning.measure.timing_blocks import inferences_of_sample
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildProcess
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.model import Model
@@ -29,7 +30,6 @@ _MIN_SEC = 5.0
 _ANSWER_SHARE, _ANSWER_SEC = 0.25, 30.0
 """A device's time limit is shorter than the caller's by this much: files travel to the device, and its answer back."""
 _SAMPLES = 9
-_SAMPLE_SEC = 0.05
 _MAX_CALLS = 1000
 
 
@@ -78,7 +78,7 @@ class GpuBaseline:
             opened = self._child.call("open", params, timeout_sec=_left_sec(until))
             if opened["missing"]:
                 return str(opened["missing"])
-            calls = max(1, min(_MAX_CALLS, int(_SAMPLE_SEC / max(float(opened["first_sec"]), 1e-7))))
+            calls = inferences_of_sample(float(opened["first_sec"]), _MAX_CALLS)
             samples = self._child.call(
                 "sample", {"number": calls, "repeat": _SAMPLES}, timeout_sec=_left_sec(until)
             )

@@ -44,6 +44,7 @@ from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, poisons, s
 from tunefarm_tuning.measure.gpu.state import BUSY
 from tunefarm_tuning.measure.kernel_timing import Sampler, TimingPlan, time_adaptively, time_interleaved
 from tunefarm_tuning.measure.machine_watch import Watched
+from tunefarm_tuning.measure.timing_blocks import inferences_of_sample
 from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.tvm.device import gpu
 from tunefarm_tuning.tvm.device.session import DeviceSession, local_session, open_session
@@ -54,10 +55,8 @@ _INDEX_DTYPES = frozenset({"int16", "uint16", "int32", "uint32", "int64", "uint6
 
 _LARGE_WEIGHTS_BYTES = {"cpu": 256 << 10, "cuda": gpu.LARGE_WEIGHTS_BYTES}
 _COLD_CALLS = 4
-_NETWORK_SAMPLE_SEC = 0.05
 _LEAST_NETWORK_SAMPLES = 3
 _MOST_NETWORK_SAMPLES = 30
-_MOST_INFERENCES = 10_000
 _FLUSH = "cache_flush_cpu_non_first_arg"
 """TVM's function that flushes caches on x86 and Arm, and does nothing elsewhere; AutoTVM's ``enable_cpu_cache_flush`` used it."""
 
@@ -218,7 +217,7 @@ def _network_samples(session: DeviceSession, params: dict[str, Any]) -> dict[str
 
     first_sec = sample(1)
     until = time.monotonic() + params["sampling_sec"]
-    inferences = max(1, min(_MOST_INFERENCES, int(_NETWORK_SAMPLE_SEC / first_sec)))
+    inferences = inferences_of_sample(first_sec)
     samples: list[float] = []
     watched: list[dict[str, Any] | None] = []
     loops: list[float | None] = []
