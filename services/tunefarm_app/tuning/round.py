@@ -17,7 +17,8 @@ from tunefarm_app.tuning.prefetch import PrefetchedRound
 from tunefarm_app.tuning.task_round import TaskRound
 from tunefarm_app.tuning.time_check import check_times
 from tunefarm_db.states.device import DeviceEvent
-from tunefarm_db.values import DeviceLease, Job
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import DeviceLease, Job, Json
 from tunefarm_tuning.core.errors import (
     CancelledError,
     DeviceLostError,
@@ -36,7 +37,8 @@ from tunefarm_tuning.workload.task import TuningTask
 
 log = structlog.stdlib.get_logger(__name__)
 
-_LOST_STEPS_BEFORE_QUARANTINE = 2
+_MISSES_BEFORE_QUARANTINE = 2
+"""How often one device may measure nothing at the same step. Other devices' misses, and killed workers, are not its own."""
 _LOSSES_IN_A_ROW = 9
 """A device is blamed after three candidates that each took it down three times without a measurement in between."""
 
@@ -153,7 +155,7 @@ def check_device(context: StepContext, device: DeviceLease, outcomes: Sequence[T
 
     If it measured nothing, an event of the job says so. If a candidate was being measured when the device was lost, the
     round counts: the candidate is among the job's trials, and is set aside after three times. Otherwise the step is to be
-    tried again, and the device is quarantined if this continues, unless another process uses its GPU.
+    tried again, and the device is quarantined at its second miss of the step, unless another process uses its GPU.
 
     Raises:
         TransientError: ``disk-full`` if candidates could not be built for lack of space, which is not the device's fault.
@@ -174,14 +176,26 @@ def check_device(context: StepContext, device: DeviceLease, outcomes: Sequence[T
     name = device.device.name
     busy = bool(lost) and says_busy(message)
     with context.note() as repos:
-        repos.events.add(context.job_id, "device-trouble", {"device": name, "message": message})
+        trouble: Json = {"device": name, "message": message, **_miss_of(context, device)}
+        repos.events.add(context.job_id, "device-trouble", trouble)
         being_measured = any(outcome.run_sec > 0.0 for outcome in lost)
         if being_measured and repos.trials.losses_in_a_row(context.job_id) < _LOSSES_IN_A_ROW:
             return
-        if not busy and context.step.attempts >= _LOST_STEPS_BEFORE_QUARANTINE:
+        if not busy and _misses(repos, context, device) >= _MISSES_BEFORE_QUARANTINE:
             repos.devices.apply(
-                device.device.id, DeviceEvent.FAIL, f"measured nothing twice in a row: {message}"
+                device.device.id, DeviceEvent.FAIL, f"measured nothing at two tries of one step: {message}"
             )
     raise DeviceLostError(
         f"device {name} measured nothing: {message}", code=BUSY if busy else None, device_id=device.device.id
     )
+
+
+def _miss_of(context: StepContext, device: DeviceLease) -> dict[str, str]:
+    """Return what tells the events of this device's misses of the step from others."""
+    return {"device_id": device.device.id, "step_id": context.step.id}
+
+
+def _misses(repos: Repositories, context: StepContext, device: DeviceLease) -> int:
+    """Count how often the device measured nothing at this step, the times left out when somebody else computed on it."""
+    events = repos.events.with_data(context.job_id, "device-trouble", _miss_of(context, device))
+    return sum(not says_busy(event.data["message"]) for event in events)
