@@ -1,6 +1,6 @@
 """Run a step: claim it, do its work, commit under its fencing token, send the steps that follow; retry it if it fails.
 
-`failure_policy` says what happens to a step that goes wrong.
+`failure_policy` says what happens to a step that goes wrong, `device_blame` what happens to its device.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Step, StepKind, StepState
 from tunefarm_tuning.core.errors import (
-    BROKE_PROTOCOL,
     DeviceLostError,
     InvariantError,
     LeaseLostError,
@@ -160,10 +159,7 @@ def _run(step: Step, services: Services, prefetch: PrefetchSlot | None) -> list[
             return context.following
         except Exception as error:  # noqa: BLE001  (`_settle` decides about each kind)
             if isinstance(error, DeviceLostError) and lease.reason is None:
-                if error.code == BROKE_PROTOCOL:
-                    lease.hold_device(error.message)
-                else:
-                    lease.recalibrate_device(error.message)
+                lease.blame_device(error)
             # Children that are closed during the work fail in many ways; the reason to stop says more.
             _settle(services, step, lease.reason or error)
     return []

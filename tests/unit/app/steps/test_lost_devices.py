@@ -16,7 +16,7 @@ from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import DeviceState, NewTrial
 from tunefarm_tuning.core.cancellation import Closing
-from tunefarm_tuning.core.errors import broke_protocol
+from tunefarm_tuning.core.errors import BROKE_PROTOCOL, broke_protocol
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.gpu.state import busy
 from tunefarm_tuning.measure.interfaces import Failure, MeasureResult
@@ -116,12 +116,27 @@ def test_a_device_that_attacks_its_client_is_held_at_once(farm, tuning_job) -> N
     (device,) = farm.devices()
     assert (device.state, device.held) == (DeviceState.QUARANTINED, True)
     assert "it sent a request" in device.reason
+    assert farm.steps(tuning_job.id)[-1].error["code"] == BROKE_PROTOCOL
     with farm.services.uow.write() as repos:  # a clean calibration does not release it
         assert repos.devices.apply(device.id, DeviceEvent.CLEAN).state is DeviceState.QUARANTINED
     farm.add_device("dev-2")
     farm.run_again(ReplayEngine())
     assert farm.job(tuning_job.id).state is JobState.SUCCEEDED
     assert command_device(farm.services, device.id, DeviceEvent.RELEASE).state is DeviceState.OFFLINE
+
+
+def test_what_was_measured_before_an_attack_stays(farm, tuning_job) -> None:
+    measured = []
+
+    def attacking(task, config):
+        measured.append(config)
+        attack = broke_protocol("dev-1", "it sent a request").message
+        return (1e-3,) if len(measured) <= 3 else Failure(Outcome.INFRASTRUCTURE_ERROR, attack)
+
+    farm.with_engine(ReplayEngine(answer=attacking)).run()
+    (device,) = farm.devices()
+    assert (device.state, device.held) == (DeviceState.QUARANTINED, True)
+    assert farm.job(tuning_job.id).trials == 3
 
 
 def test_a_gpu_that_somebody_uses_is_waited_for(farm, tuning_job) -> None:
