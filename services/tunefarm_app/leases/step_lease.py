@@ -1,4 +1,4 @@
-"""Hold a step and its device while it runs: renew the leases, notice when the work must stop, act on a failing device."""
+"""Keep the leases of a step and its device while it runs: renew the leases, notice when the work must stop, act on a failing device."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class JobPausedError(TransientError):
 
 
 class StepLease:
-    """Holds a claimed step, and the device that it takes; use it in a ``with``.
+    """Keeps the leases of a claimed step, and of the device that it takes; use it in a ``with``.
 
     When the work must stop (the user cancelled or paused the job, the lease was lost, the time is over) `reason` says
     why, and `cancellation` closes the child processes that the work waits for. Late writes are rejected by the fencing
@@ -84,7 +84,7 @@ class StepLease:
     def take_device(self, device_key: str) -> DeviceLease | None:
         """Lease a free device of the pool for as long as the step runs; None if none is free for this job."""
         with self._services.uow.write() as repos:
-            repos.steps.hold(self._step.id, self._step.fence)
+            repos.steps.lock_claimed(self._step.id, self._step.fence)
             lease = None
             if self._step.job_id is None or may_take(repos, self._step.job_id, device_key):
                 lease = repos.devices.lease(device_key, f"step:{self._step.id}", self._lease_sec)

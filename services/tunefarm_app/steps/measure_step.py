@@ -37,7 +37,7 @@ def run_measure(context: StepContext) -> None:
     device = context.lease.take_device(job.device_key)
     if device is None:
         with services.uow.write() as repos:
-            repos.steps.hold(context.step.id, context.step.fence)
+            repos.steps.lock_claimed(context.step.id, context.step.fence)
             repos.steps.release(
                 context.step.id, context.step.fence, delay_sec=services.settings.device_retry_sec
             )

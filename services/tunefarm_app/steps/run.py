@@ -264,7 +264,7 @@ def _hand_back(services: Services, step: Step) -> None:
 def _pause_quietly(services: Services, step: Step) -> None:
     """Pause the step of a paused job, if it is still open; the job may have been resumed meanwhile."""
     with suppress(*_LOST), services.uow.write() as repos:
-        repos.steps.hold(step.id, step.fence)
+        repos.steps.lock_claimed(step.id, step.fence)
         if step.job_id is not None and repos.jobs.get(step.job_id, lock=True).state is JobState.PAUSED:
             repos.steps.pause_step(step.id)
         else:

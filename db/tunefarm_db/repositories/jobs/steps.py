@@ -91,7 +91,7 @@ class Steps(JobSteps):
         statement = update(_STEPS).where(_held(step_id, fence)).values(lease_until=db_now() + lease_sec)
         return self._run(statement).rowcount == 1
 
-    def hold(self, step_id: str, fence: int) -> Step:
+    def lock_claimed(self, step_id: str, fence: int) -> Step:
         """Check that this worker holds the step, and lock the step until the end of the unit of work.
 
         Every unit of work that writes for a step calls this first.
