@@ -131,7 +131,7 @@ class JobTask:
         best_cost_sec: Fastest trial so far. `untuned_cost_sec`: the kernel as TVM makes it untuned.
         spent_sec: Wall-clock of this task's rounds.
         exhausted: Nothing is left to try.
-        confirmations: Number of re-measurements of its best configs for this job.
+        confirmations: How often its best configs were confirmed for this job.
         history: ``[trials, best_cost_sec]`` after each round of this task.
         alternative: As in `ModelTask`.
     """

@@ -49,7 +49,7 @@ def change_job(services: Services, job_id: str, change: JobChange) -> Job:
     """Change a job's labels, and priority or budget of one that has not ended: all that is named, or nothing.
 
     A job whose new budget is spent ends its search at the end of its round. One whose search a limit has ended goes
-    back to it if that limit is raised before the compile is done: a running re-measurement or compile is dropped.
+    back to it if that limit is raised before the compile is done: a running confirmation or compile is dropped.
 
     Raises:
         NotFoundError: ``job-not-found``.

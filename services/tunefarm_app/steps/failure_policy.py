@@ -14,7 +14,7 @@ the device or another service was away            retry loss    again after a pa
 a bug of ours, or any other error                 retry fault   again after a pause, `max_attempts` times in all
 ================================================  ============  ====================================================
 
-A job whose winners cannot be re-measured does not fail: it is compiled without it (see `fail_subject`).
+A job whose winners cannot be confirmed does not fail: it is compiled without it (see `fail_subject`).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.jobs.control import cancel_job
 from tunefarm_app.operations.reconcile import reap
 from tunefarm_app.steps.run import run_step
-from tunefarm_app.tuning.re_measurement import ReMeasurement, first_that_fits
+from tunefarm_app.tuning.confirmation import Confirmation, first_that_fits
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import StepKind, StepState
 from tunefarm_tuning.core.outcome import Outcome
@@ -265,8 +265,8 @@ def test_what_breaks_in_a_confirmation_is_told(start) -> None:
 
 def test_no_more_is_confirmed_than_the_time_allows(start) -> None:
     _, job = start(Lucky())
-    large = ReMeasurement(position=0, configs=(), share_sec=2.0, expected_sec=30.0)
-    small = ReMeasurement(position=1, configs=(), share_sec=1.0, expected_sec=3.0)
+    large = Confirmation(position=0, configs=(), share_sec=2.0, expected_sec=30.0)
+    small = Confirmation(position=1, configs=(), share_sec=1.0, expected_sec=3.0)
     timed = replace(job, budget={"wall_sec": 60.0})
     assert first_that_fits([large, small], replace(timed, tuned_sec=10.0)) is large
     assert first_that_fits([large, small], replace(timed, tuned_sec=50.0)) is small
