@@ -91,13 +91,13 @@ class FarmHome:
         """Return the farm's API key."""
         return self.key_file.read_text(encoding="utf-8").strip()
 
-    def log_path(self, part: str) -> Path:
-        """Return the log file of a part."""
-        return self.log_dir / f"{part}.log"
+    def log_path(self, process: str) -> Path:
+        """Return the log file of a process."""
+        return self.log_dir / f"{process}.log"
 
-    def open_log(self, part: str) -> int:
-        """Return a descriptor that appends to the part's log; a large log is put aside first, the oldest deleted."""
-        path = self.log_path(part)
+    def open_log(self, process: str) -> int:
+        """Return a descriptor that appends to the process's log; a large log is put aside first, the oldest deleted."""
+        path = self.log_path(process)
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_size > _LOG_BYTES:
                 for number in range(_LOGS_KEPT, 0, -1):

@@ -32,7 +32,7 @@ from tunefarm_app.report.numbers import (
     reason_of,
     untried_sentence,
 )
-from tunefarm_app.report.peak_parts import ReportPeak, ReportRoofline
+from tunefarm_app.report.peak_sections import ReportPeak, ReportRoofline
 from tunefarm_app.report.reproduce import reproduce
 from tunefarm_app.report.sentences import caveats, not_measured, summary
 from tunefarm_app.runtime.composition import Services

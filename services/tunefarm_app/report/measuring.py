@@ -12,7 +12,7 @@ import structlog
 from tunefarm_app.access.quotas import check_own
 from tunefarm_app.leases.device_turns import FOR_A_WORKER, without_device
 from tunefarm_app.report.measurements import measured_beside, measurements_of, to_measure_beside
-from tunefarm_app.report.parts import ReportMeasurement
+from tunefarm_app.report.sections import ReportMeasurement
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.settings import Settings
 from tunefarm_db.unit_of_work import Repositories

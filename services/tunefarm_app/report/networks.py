@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tunefarm_app.report.parts import ReportNetwork
+from tunefarm_app.report.sections import ReportNetwork
 from tunefarm_app.settings import Settings
 from tunefarm_app.storage.rows import searches
 from tunefarm_db.values import Job, NetworkTiming, Step, StepState

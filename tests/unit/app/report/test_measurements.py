@@ -15,7 +15,7 @@ from tunefarm_app.report.document import JobReport
 from tunefarm_app.report.measurements import KEPT, which_is_shown
 from tunefarm_app.report.measuring import measuring_of
 from tunefarm_app.report.page import report_page
-from tunefarm_app.report.parts import ReportKernelSums
+from tunefarm_app.report.sections import ReportKernelSums
 from tunefarm_db.values import Json
 from tunefarm_tuning.compiler.report import latency_report
 from tunefarm_tuning.core.latency import Latency, TimedAgain
