@@ -111,7 +111,7 @@ def run_step(step_id: str, services: Services, prefetch: PrefetchSlot | None = N
     settings = services.settings
     with services.uow.write() as repos:
         step = repos.steps.claim(
-            step_id, services.owner, settings.lease_sec, max_attempts=settings.max_losses
+            step_id, services.owner, settings.lease_sec, max_attempts=settings.max_step_attempts
         )
         job = None if step is None or step.job_id is None else repos.jobs.get(step.job_id)
         if step is not None and job is not None:
@@ -222,8 +222,8 @@ def _refused_blob(services: Services, step: Step) -> str | None:
 
 def _was_last_try(services: Services, step: Step, action: Action) -> bool:
     if action is Action.RETRY_FAULT:
-        return step.faults + 1 >= services.settings.max_attempts
-    return step.attempts >= services.settings.max_losses
+        return step.faults + 1 >= services.settings.max_step_faults
+    return step.attempts >= services.settings.max_step_attempts
 
 
 def _release(repos: Repositories, step: Step, error: TunefarmError, action: Action) -> None:

@@ -101,7 +101,7 @@ def test_a_device_is_not_quarantined_for_killed_workers(farm, tuning_job) -> Non
         assert repos.steps.claim(step.id, "a worker that is killed", 60.0) is not None
     farm.end_leases()
     with farm.services.uow.write() as repos:
-        assert repos.steps.reap_expired()
+        assert repos.steps.reap_expired(3)
     farm.run_again(ReplayEngine(answer=lost))
     assert farm.steps(tuning_job.id)[-1].attempts == 2
     assert farm.events(tuning_job.id).count("device-trouble") == 1

@@ -199,7 +199,7 @@ def test_a_late_confirmation_is_rejected(start) -> None:
 
 
 def test_a_confirmation_that_kills_its_workers_does_not_fail_the_job(start) -> None:
-    farm, job = start(Deadly(deaths=100), max_losses=2)
+    farm, job = start(Deadly(deaths=100), max_step_attempts=2)
     for _ in range(2):
         with pytest.raises(Killed):
             farm.run()
@@ -237,7 +237,7 @@ def test_a_device_that_is_lost_does_not_fail_the_job(start) -> None:
         def in_confirmation(self) -> None:
             self.lost = True
 
-    farm, job = start(Losing(), max_losses=1)
+    farm, job = start(Losing(), max_step_attempts=1)
     farm.run_until_quiet()
     assert farm.job(job.id).state is JobState.SUCCEEDED
     assert confirmed(farm, job) == []

@@ -292,13 +292,13 @@ def test_expired_leases_are_reaped(uow: UnitOfWork, seed: Any, expire: Any) -> N
     with uow.write() as repos:
         for step in (alive, dead):
             repos.steps.claim(step.id, "a", LEASE_SEC)
-        assert repos.steps.reap_expired() == ()
+        assert repos.steps.reap_expired(3) == ()
     expire("steps", dead.id)
     with uow.write() as repos:
-        (reaped,) = repos.steps.reap_expired()
+        (reaped,) = repos.steps.reap_expired(3)
         assert (reaped.id, reaped.state, reaped.attempts) == (dead.id, StepState.READY, 1)
         assert [s.id for s in repos.steps.due()] == [dead.id]
-        assert repos.steps.reap_expired() == ()
+        assert repos.steps.reap_expired(3) == ()
         with pytest.raises(LeaseLostError):
             repos.steps.lock_claimed(dead.id, 1)
 
