@@ -31,8 +31,8 @@ class Job:
         progress: The report of the present phase.
         event_seq: Number of the newest event.
         tags: A person's words for it, in order. `note`: a person's text.
-        network_latency_sec: Seconds per inference of the artifact, as `tunefarm_app.report.numbers` has it from the report; lists
-            sort by it.
+        network_latency_sec: Seconds per inference of the artifact, as `tunefarm_app.report.numbers` has it from the report; before
+            there is one, the least of the job's network timings; None until the network was timed. Lists sort by it.
         speedups: `Ratio.to_json` by the name of the other network (``"untuned"``, ``"onnxruntime"``). Lists sort by `over_untuned`
             and by `over_runtime`, the ratio to the fastest other runtime.
     """
