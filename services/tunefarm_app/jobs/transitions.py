@@ -58,6 +58,7 @@ def fail_subject(repos: Repositories, step: Step, error: Json, *, final: bool = 
         repos.events.add(job.id, "unconfirmed", {"error": error})
         begin_compiling(repos, job, stop_reason=job.stop_reason)
     elif step.kind is StepKind.TUNE and not final and repos.steps.open_ids(job.id):
+        # The track ends; the event has its name from when tracks were called lanes.
         repos.events.add(job.id, "lane-lost", {"round": step.round, "error": error})
     elif not job.state.is_finished:
         job = repos.jobs.move(job.id, JobState.FAILED, error=error, progress={"phase": "failed"})

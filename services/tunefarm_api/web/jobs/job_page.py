@@ -14,7 +14,7 @@ from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.web.charts.curve import Curves, chart, measured_sec
 from tunefarm_api.web.jobs.job_view import (
-    ACTIVE,
+    device_of,
     measured_speedup,
     progress_words,
     speedup_over_runtime,
@@ -116,7 +116,7 @@ def job_page(
         draft=draft if artifact is None else None,
         so_far=so_far,
         waiting=why_waiting(job, step, now),
-        has_device=job.state in ACTIVE,
+        device=device_of(job),
         phases=phases_of(job, milestones, now=now, imported=imported, report=report),
         share=share_done(job),
         done_words=progress_words(job),
