@@ -13,7 +13,7 @@ from tunefarm_app.jobs.whole_budget import JobBudget, settled_limits
 from tunefarm_app.leases.job_lock import locked_job
 from tunefarm_app.models.labels import check_note, check_tags
 from tunefarm_app.runtime.composition import Services
-from tunefarm_app.storage.rows import own_wall_sec, searches
+from tunefarm_app.storage.job_options import own_wall_sec, searches
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import AuditAction, Job, Json, Step, StepKind

@@ -5,7 +5,8 @@ from __future__ import annotations
 import structlog
 
 from tunefarm_app.leases.step_context import StepContext
-from tunefarm_app.storage.rows import CPU, store_tasks
+from tunefarm_app.storage.pipelines import CPU
+from tunefarm_app.storage.rows import store_tasks
 from tunefarm_db.values import ModelState
 
 log = structlog.stdlib.get_logger(__name__)

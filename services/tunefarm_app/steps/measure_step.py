@@ -11,7 +11,7 @@ from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.report.measurements import measured_beside, with_measurement
 from tunefarm_app.report.measuring import artifact_of, artifact_path
 from tunefarm_app.report.numbers import set_report
-from tunefarm_app.storage.rows import precision_of
+from tunefarm_app.storage.job_options import precision_of
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_tuning.compiler.report import latency_report
 from tunefarm_tuning.core.errors import NotFoundError

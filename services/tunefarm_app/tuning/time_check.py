@@ -9,7 +9,7 @@ import structlog
 from tunefarm_app.leases.device_blame import IMPOSSIBLE_TIMES
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.records.rooflines import device_model_peak
-from tunefarm_app.storage.rows import precision_of
+from tunefarm_app.storage.job_options import precision_of
 from tunefarm_db.values import DeviceLease, Job
 from tunefarm_text.quantities import flops_per_sec
 from tunefarm_tuning.core.errors import DeviceLostError

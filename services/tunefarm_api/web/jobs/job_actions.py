@@ -25,7 +25,7 @@ from tunefarm_app.jobs.submit import compile_now
 from tunefarm_app.report.document import JobReport
 from tunefarm_app.report.measuring import measure_again
 from tunefarm_app.runtime.composition import Services
-from tunefarm_app.storage.rows import own_wall_sec
+from tunefarm_app.storage.job_options import own_wall_sec
 from tunefarm_tuning.core.errors import InvalidInputError
 
 router = APIRouter(include_in_schema=False)

@@ -47,7 +47,7 @@ from tunefarm_app.report.numbers import (
     tuned_words,
     untried_sentence,
 )
-from tunefarm_app.storage.rows import searches
+from tunefarm_app.storage.job_options import searches
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Draft, Job, JobTask, StepKind
