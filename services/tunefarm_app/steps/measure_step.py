@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import structlog
 
+from tunefarm_app.jobs.artifacts import artifact_of, artifact_path
 from tunefarm_app.leases.device_turns import wake_next
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.models.quantised import job_model
 from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.report.measurements import measured_beside, with_measurement
-from tunefarm_app.report.measuring import artifact_of, artifact_path
 from tunefarm_app.report.numbers import set_report
 from tunefarm_app.storage.job_options import precision_of
 from tunefarm_db.unit_of_work import Repositories

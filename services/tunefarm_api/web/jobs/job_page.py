@@ -32,12 +32,12 @@ from tunefarm_api.web.jobs.report_view import (
 from tunefarm_api.web.jobs.task_view import task_lines
 from tunefarm_api.web.jobs.time_bar import bar_parts
 from tunefarm_api.web.rendering import page
+from tunefarm_app.jobs.measure_again import measuring_of
 from tunefarm_app.jobs.progress import share_done, time_left
 from tunefarm_app.jobs.trace import job_trace, short_trace
 from tunefarm_app.leases.device_turns import why_waiting
 from tunefarm_app.records.rooflines import job_rooflines
 from tunefarm_app.report.measurements import measured_beside, timed_beside, which_is_shown
-from tunefarm_app.report.measuring import measuring_of
 from tunefarm_app.report.networks import curve_words, fastest_network, network_words, networks_of
 from tunefarm_app.report.numbers import (
     latency_of,
