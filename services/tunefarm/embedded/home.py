@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tunefarm.endpoint import ENDPOINT_NAME, KEY_NAME, LOCK_NAME, Endpoint, default_home, running_endpoint
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
+from tunefarm_tuning.core.output_file import write_durably
 
 _LOCK_PATIENCE_SEC = 2.0
 _LOG_BYTES = 5 << 20
@@ -79,9 +80,7 @@ class FarmHome:
 
     def announce(self, url: str) -> None:
         """Store the farm's address."""
-        part = self.endpoint_file.with_suffix(".part")
-        part.write_text(json.dumps({"url": url, "pid": os.getpid()}), encoding="utf-8")
-        part.replace(self.endpoint_file)
+        write_durably(self.endpoint_file, json.dumps({"url": url, "pid": os.getpid()}), mode=0o644)
 
     def withdraw(self) -> None:
         """Delete the farm's address."""
