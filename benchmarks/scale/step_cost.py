@@ -151,7 +151,7 @@ def directly(device: Device, folder: Path, tasks: Sequence[RecordedTask], tuner:
     """Tune the same with the engine alone."""
     engine, path = ReplayEngine(), folder / "net.onnx"
     path.write_bytes(Scenario(recorded=tuple(tasks), scale=0.0).to_bytes())
-    model = engine.import_model(path, {}, {}, cancellation=Cancellation())
+    model = engine.import_model(path, {}, {}, cancellation=Cancellation()).model
     extracted = engine.extract_tasks(model, Target.from_json(TARGET), cancellation=Cancellation())
     clock = _Clock()
     with engine.measuring(device, cancellation=Cancellation()) as option:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from pathlib import Path
 
 import structlog
@@ -11,6 +9,7 @@ import structlog
 from tunefarm_app.access.api_keys import create_api_key, verify_api_key
 from tunefarm_app.devices.enrolment import create_enrolment_token
 from tunefarm_app.runtime.composition import Services
+from tunefarm_tuning.core.output_file import write_durably
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -49,9 +48,4 @@ def _text(path: Path) -> str:
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Written to a temporary file and renamed: nobody sees half a key, and the mode is right from the first byte.
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
-    part.replace(path)
+    write_durably(path, text + "\n", mode=0o600)

@@ -27,6 +27,9 @@ from tunefarm_tuning.process.sandbox import SandboxMode
 _GONE = ("TUNEFARM_TRACKER", "TUNEFARM_FURTHER_TRACKERS")
 """Variables that say how devices were reached before they dialled a gateway."""
 
+OLDER_NAMES = {"max_attempts": "max_step_faults", "max_losses": "max_step_attempts"}
+"""Settings by names that earlier releases gave them in the environment; these still work."""
+
 
 def _host_port(text: str) -> str:
     host, _, port = text.rpartition(":")
@@ -103,8 +106,10 @@ class Settings(BaseSettings):
         round_size: Number of candidates of one round on a CPU; a round for a GPU has four times as many.
         lease_sec: Length of a lease of a step or a device. The holder renews it; a killed worker's step starts again
             after this time.
-        max_attempts: Failures of a step by its own fault (an error or a timeout) after which its job fails.
-        max_losses: Attempts of a step in all after which its job fails, if workers die or devices disappear.
+        max_step_faults: Failures of a step by its own fault (an error or a timeout) after which its job fails. An environment with the
+            older name ``TUNEFARM_MAX_ATTEMPTS`` means this.
+        max_step_attempts: Attempts of a step in all after which its job fails, if workers die or devices disappear. An environment with the
+            older name ``TUNEFARM_MAX_LOSSES`` means this.
         step_time_limit_sec: Time limit of one import, extract or tune step.
         compile_time_limit_sec: Time limit of one compile step.
         timing_sec: Time for timing a compiled network beyond the usual number of samples, while other work on the device leaves
@@ -194,8 +199,8 @@ class Settings(BaseSettings):
     build_workers: PositiveInt | None = None
     round_size: Annotated[int, Field(ge=1, le=256)] = 8
     lease_sec: Annotated[float, Field(ge=1.0)] = 60.0
-    max_attempts: PositiveInt = 3
-    max_losses: PositiveInt = 20
+    max_step_faults: PositiveInt = 3
+    max_step_attempts: PositiveInt = 20
     step_time_limit_sec: PositiveFloat = 300.0
     compile_time_limit_sec: PositiveFloat = 1800.0
     timing_sec: NonNegativeFloat = 15.0
@@ -265,7 +270,7 @@ class Settings(BaseSettings):
 
 
 def load_settings(**overrides: Any) -> Settings:
-    """Read the environment; `overrides` win.
+    """Read the environment; `overrides` win, and newer names win over older ones.
 
     Raises:
         InvalidInputError: If a variable is missing or wrong; the message names every one of them, never a value.
@@ -276,8 +281,13 @@ def load_settings(**overrides: Any) -> Settings:
             "devices dial the farm's gateway (docs/how-to.md)",
             code="invalid-settings",
         )
+    older = {
+        name: os.environ[f"TUNEFARM_{old.upper()}"]
+        for old, name in OLDER_NAMES.items()
+        if f"TUNEFARM_{old.upper()}" in os.environ and f"TUNEFARM_{name.upper()}" not in os.environ
+    }
     try:
-        return Settings(**overrides)
+        return Settings(**{**older, **overrides})
     except ValidationError as error:
         problems = "; ".join(
             f"TUNEFARM_{'.'.join(str(part) for part in item['loc']).upper()}: {item['msg'].lower()}"

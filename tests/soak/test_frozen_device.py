@@ -52,7 +52,7 @@ def test_a_job_gets_over_frozen_devices(
     tmp_path: Path, size: str, rng: random.Random, report: Callable[..., None]
 ) -> None:
     freezes, trials = SIZES[size]
-    with real_farm(tmp_path, lease_sec=10.0, max_losses=3) as real:
+    with real_farm(tmp_path, lease_sec=10.0, max_step_attempts=3) as real:
         farm = real.farm
         model = farm.ready_model(network())
         jobs: list[Job] = []

@@ -76,7 +76,12 @@ def test_work_goes_on_when_there_is_room_again(tmp_path, size, rng, report) -> N
             pytest.skip("needs the right to mount a small file system")
         url = f"sqlite:///{disk.path / 'tunefarm.db'}"
         with soak_farm(
-            disk.path / "farm", url, workers=num_workers, devices=num_workers, reconcile=False, max_losses=3
+            disk.path / "farm",
+            url,
+            workers=num_workers,
+            devices=num_workers,
+            reconcile=False,
+            max_step_attempts=3,
         ) as farm:
             farm.start_api()
             farm.wait_for_api()

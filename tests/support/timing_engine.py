@@ -9,8 +9,8 @@ from typing import Any
 from app_farm import Farm
 
 from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.jobs.measure_again import Measuring, measure_again, measuring_of
 from tunefarm_app.jobs.network_timings import show_network
-from tunefarm_app.report.measuring import Measuring, measure_again, measuring_of
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_tuning.core.latency import Disturbance, Latency, TimedAgain
 

@@ -31,8 +31,8 @@ class Job:
         progress: The report of the present phase.
         event_seq: Number of the newest event.
         tags: A person's words for it, in order. `note`: a person's text.
-        network_latency_sec: Seconds per inference of the artifact, as `tunefarm_app.report.numbers` has it from the report; lists
-            sort by it.
+        network_latency_sec: Seconds per inference of the artifact, as `tunefarm_app.report.numbers` has it from the report; before
+            there is one, the least of the job's network timings; None until the network was timed. Lists sort by it.
         speedups: `Ratio.to_json` by the name of the other network (``"untuned"``, ``"onnxruntime"``). Lists sort by `over_untuned`
             and by `over_runtime`, the ratio to the fastest other runtime.
     """
@@ -131,7 +131,7 @@ class JobTask:
         best_cost_sec: Fastest trial so far. `untuned_cost_sec`: the kernel as TVM makes it untuned.
         spent_sec: Wall-clock of this task's rounds.
         exhausted: Nothing is left to try.
-        confirmations: Number of re-measurements of its best configs for this job.
+        confirmations: How often its best configs were confirmed for this job.
         history: ``[trials, best_cost_sec]`` after each round of this task.
         alternative: As in `ModelTask`.
     """

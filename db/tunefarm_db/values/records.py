@@ -83,7 +83,7 @@ class Record(NewRecord):
     Attributes:
         config: `Config.to_json`.
         cost_sec: Median of the samples; None unless the outcome is ok.
-        confirmed: Whether it is a re-measurement in turn with the task's other best configs.
+        confirmed: Whether it is a confirmation, measured in turn with the task's other best configs.
         certificate_sha256: SHA-256 of the certificate by which the device's agent was connected with the gateway, as hexadecimal digits;
             None unless it was measured over one.
         ticket_jti: The id of the token, signed for the lease, that the gateway opened the session for; None likewise.

@@ -14,7 +14,7 @@ from pathlib import Path
 from tunefarm.embedded import valkey
 from tunefarm.embedded.home import FarmHome
 from tunefarm.embedded.options import FarmEvent, FarmOptions
-from tunefarm.embedded.parts import Facts, all_parts
+from tunefarm.embedded.processes import Facts, all_processes
 from tunefarm.embedded.supervisor import Supervisor
 from tunefarm_tuning.core.errors import InvariantError, TunefarmError
 from tunefarm_tuning.process.lifeline import forbid_inspection
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         facts = Facts(home=home, options=arguments.options, valkey_server=valkey.find_server())
         if arguments.with_stdin:
             _log_errors(home)
-        Supervisor(all_parts(), facts, environment=os.environ, emit=emit, wait=wait).run()
+        Supervisor(all_processes(), facts, environment=os.environ, emit=emit, wait=wait).run()
         os.close(lock)
     except TunefarmError as error:
         _fail(emit, error)

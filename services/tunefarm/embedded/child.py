@@ -1,4 +1,4 @@
-"""A process of a part, which ends with the supervisor's process."""
+"""A child process, which ends with the supervisor's process."""
 
 from __future__ import annotations
 

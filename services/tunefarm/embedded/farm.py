@@ -35,7 +35,7 @@ class EmbeddedFarm:
     Ownership: the farm's processes end with the block, and with this process, even if it is killed.
     Concurrency: any thread. `on_event` is called in a thread of the farm.
     Failure: `ConflictError` (``farm-running``) if a farm runs in the folder already; `TransientError` (``farm-failed``)
-        with the end of the log of the part that failed.
+        with the end of the log of the process that failed.
 
     Args:
         home: Folder of the farm's data; None for the user's default.
@@ -101,15 +101,15 @@ class EmbeddedFarm:
         return self
 
     def wait_ready(self, timeout_sec: float = START_PATIENCE_SEC) -> None:
-        """Wait until all parts are up: the worker takes steps, and the device can measure.
+        """Wait until all processes are up: the worker takes steps, and the device can measure.
 
         Raises:
             TransientError: If it takes longer than `timeout_sec`, or the farm failed.
         """
-        self._wait_for(lambda: self._ready, timeout_sec, "not all of its parts were up")
+        self._wait_for(lambda: self._ready, timeout_sec, "not all of its processes were up")
 
     def connect(self) -> Client:
-        """Wait until all parts are up, and return a client of the farm.
+        """Wait until all processes are up, and return a client of the farm.
 
         Raises:
             TransientError: As for `wait_ready`.
@@ -144,7 +144,7 @@ class EmbeddedFarm:
         except subprocess.TimeoutExpired:
             pass
         finally:
-            # Also after a second Ctrl-C ended the wait: the parts end with the supervisor.
+            # Also after a second Ctrl-C ended the wait: the processes end with the supervisor.
             process.kill()
             process.wait()
         reader.join()

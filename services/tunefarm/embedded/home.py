@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tunefarm.endpoint import ENDPOINT_NAME, KEY_NAME, LOCK_NAME, Endpoint, default_home, running_endpoint
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
+from tunefarm_tuning.core.output_file import write_durably
 
 _LOCK_PATIENCE_SEC = 2.0
 _LOG_BYTES = 5 << 20
@@ -79,9 +80,7 @@ class FarmHome:
 
     def announce(self, url: str) -> None:
         """Store the farm's address."""
-        part = self.endpoint_file.with_suffix(".part")
-        part.write_text(json.dumps({"url": url, "pid": os.getpid()}), encoding="utf-8")
-        part.replace(self.endpoint_file)
+        write_durably(self.endpoint_file, json.dumps({"url": url, "pid": os.getpid()}), mode=0o644)
 
     def withdraw(self) -> None:
         """Delete the farm's address."""
@@ -91,13 +90,13 @@ class FarmHome:
         """Return the farm's API key."""
         return self.key_file.read_text(encoding="utf-8").strip()
 
-    def log_path(self, part: str) -> Path:
-        """Return the log file of a part."""
-        return self.log_dir / f"{part}.log"
+    def log_path(self, process: str) -> Path:
+        """Return the log file of a process."""
+        return self.log_dir / f"{process}.log"
 
-    def open_log(self, part: str) -> int:
-        """Return a descriptor that appends to the part's log; a large log is put aside first, the oldest deleted."""
-        path = self.log_path(part)
+    def open_log(self, process: str) -> int:
+        """Return a descriptor that appends to the process's log; a large log is put aside first, the oldest deleted."""
+        path = self.log_path(process)
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_size > _LOG_BYTES:
                 for number in range(_LOGS_KEPT, 0, -1):

@@ -48,9 +48,9 @@ class FarmEvent:
     """An event of the farm.
 
     Attributes:
-        kind: ``starting``, ``up``, ``died``, ``ready`` (every part is up), ``failed`` (the farm gives up), ``stopping``
+        kind: ``starting``, ``up``, ``died``, ``ready`` (every process is up), ``failed`` (the farm gives up), ``stopping``
             or ``stopped``.
-        part: The part of the farm; empty for the whole farm.
+        part: The process of the farm; empty for the whole farm.
         message: In words, for people.
         data: Facts for programs: the API's ``url``, an error's ``code``.
     """

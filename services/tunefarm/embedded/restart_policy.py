@@ -1,4 +1,4 @@
-"""Decide when a part that died is restarted, and when the farm gives up. Pure."""
+"""Decide when a process that died is restarted, and when the farm gives up. Pure."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _MOST_WAIT_SEC = 10.0
 
 
 class RestartPolicy:
-    """The history of one part's deaths."""
+    """The history of one process's deaths."""
 
     def __init__(self) -> None:
         self._quick_deaths = 0
         self.ever_up = False
 
     def was_up(self) -> None:
-        """Note that the part was ready at least once."""
+        """Note that the process was ready at least once."""
         self.ever_up = True
 
     def died(self, lived_sec: float, *, code: int | None = None) -> float | None:
         """Return the seconds to wait before the next start; None to give up.
 
-        A part that lived for a while is started again as often as it takes. One that never came up is given up
+        A process that lived for a while is started again as often as it takes. One that never came up is given up
         sooner, and at once when it says itself that it was told something wrong: waiting will not put that right.
         """
         if code == EXIT_REFUSED and not self.ever_up:

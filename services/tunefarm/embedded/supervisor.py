@@ -1,4 +1,4 @@
-"""The supervisor: starts the farm's parts in order, restarts those that die, and stops each when no other part needs it.
+"""The supervisor: starts the farm's processes in order, restarts those that die, and stops each when no other needs it.
 
 One thread in one process: `run`. It adopts orphans of its children, so that nothing of the farm is
 ever out of its reach.
@@ -15,7 +15,7 @@ from enum import Enum, auto
 
 from tunefarm.embedded.child import TetheredChild
 from tunefarm.embedded.options import FarmEvent
-from tunefarm.embedded.parts import Facts, Part
+from tunefarm.embedded.processes import Facts, FarmProcess
 from tunefarm.embedded.restart_policy import RestartPolicy
 from tunefarm_tuning.core.errors import TransientError
 from tunefarm_tuning.process.lifeline import adopt_orphans, end_orphans, own_children
@@ -30,14 +30,14 @@ _ORPHANS_EVERY_SEC = 1.0
 
 
 class _State(Enum):
-    WAITING = auto()  # for the parts that it needs, or for its next start
+    WAITING = auto()  # for the processes that it needs, or for its next start
     STARTING = auto()
     UP = auto()
 
 
 @dataclass(slots=True, kw_only=True)
 class _Watched:
-    part: Part
+    process: FarmProcess
     policy: RestartPolicy = field(default_factory=RestartPolicy)
     state: _State = _State.WAITING
     child: TetheredChild | None = None
@@ -45,10 +45,10 @@ class _Watched:
 
 
 class Supervisor:
-    """Runs the parts.
+    """Runs the processes.
 
     Args:
-        parts: In the order of their start.
+        processes: In the order of their start.
         environment: The supervisor's own.
         emit: Takes events.
         wait: Sleeps that many seconds at most; True means that the farm is to end.
@@ -56,14 +56,14 @@ class Supervisor:
 
     def __init__(
         self,
-        parts: Sequence[Part],
+        processes: Sequence[FarmProcess],
         facts: Facts,
         *,
         environment: Mapping[str, str],
         emit: Callable[[FarmEvent], None],
         wait: Callable[[float], bool],
     ) -> None:
-        self._watched = [_Watched(part=part) for part in parts]
+        self._watched = [_Watched(process=process) for process in processes]
         self._facts = facts
         self._environment = environment
         self._emit = emit
@@ -76,7 +76,7 @@ class Supervisor:
         """Run the farm until `wait` returns True.
 
         Raises:
-            TransientError: ``farm-failed`` if a part cannot be kept up.
+            TransientError: ``farm-failed`` if a process cannot be kept up.
         """
         adopt_orphans()
         self._facts.home.withdraw()  # the address of a farm that was killed
@@ -95,7 +95,7 @@ class Supervisor:
     def _look_after(self, watched: _Watched) -> None:
         now = time.monotonic()
         if watched.state is _State.WAITING:
-            if now >= watched.start_at and self._has_what_it_needs(watched.part):
+            if now >= watched.start_at and self._has_what_it_needs(watched.process):
                 self._start(watched)
             return
         child = watched.child
@@ -104,33 +104,33 @@ class Supervisor:
         if code is not None:
             self._note_death(watched, child, f"ended with code {code}", code)
         elif watched.state is _State.STARTING:
-            if watched.part.is_up(self._facts, child.output()):
+            if watched.process.is_up(self._facts, child.output()):
                 watched.state = _State.UP
                 watched.policy.was_up()
                 self._emit(
-                    FarmEvent(kind="up", part=watched.part.name, data=self._public_facts(watched.part))
+                    FarmEvent(kind="up", part=watched.process.name, data=self._public_facts(watched.process))
                 )
             elif now - child.started > START_PATIENCE_SEC:
                 self._note_death(watched, child, f"was not up within {START_PATIENCE_SEC:g} s", None)
 
-    def _has_what_it_needs(self, part: Part) -> bool:
-        up = {watched.part.name for watched in self._watched if watched.policy.ever_up}
-        return up.issuperset(part.needs if part.starts_after is None else part.starts_after)
+    def _has_what_it_needs(self, process: FarmProcess) -> bool:
+        up = {watched.process.name for watched in self._watched if watched.policy.ever_up}
+        return up.issuperset(process.needs if process.starts_after is None else process.starts_after)
 
     def _start(self, watched: _Watched) -> None:
-        part, home = watched.part, self._facts.home
-        self._emit(FarmEvent(kind="starting", part=part.name))
-        log = home.open_log(part.name)
+        process, home = watched.process, self._facts.home
+        self._emit(FarmEvent(kind="starting", part=process.name))
+        log = home.open_log(process.name)
         watched.child = TetheredChild(
-            part.command(self._facts),
-            part.environment(self._facts, self._environment),
+            process.command(self._facts),
+            process.environment(self._facts, self._environment),
             log=log,
-            log_path=home.log_path(part.name),
+            log_path=home.log_path(process.name),
         )
         watched.state = _State.STARTING
 
     def _note_death(self, watched: _Watched, child: TetheredChild, how: str, code: int | None) -> None:
-        name = watched.part.name
+        name = watched.process.name
         child.bury()
         last_lines = child.last_lines()
         watched.child, watched.state = None, _State.WAITING
@@ -152,8 +152,8 @@ class Supervisor:
             self._ready_sent = True
             self._emit(FarmEvent(kind="ready", data={"url": self._facts.url}))
 
-    def _public_facts(self, part: Part) -> dict[str, str | None]:
-        return {"url": self._facts.url} if part.name == "api" else {}
+    def _public_facts(self, process: FarmProcess) -> dict[str, str | None]:
+        return {"url": self._facts.url} if process.name == "api" else {}
 
     def _end_orphans(self) -> None:
         now = time.monotonic()
@@ -173,22 +173,22 @@ class Supervisor:
     def _stop(self) -> None:
         self._emit(FarmEvent(kind="stopping"))
         while living := [watched for watched in self._watched if watched.child is not None]:
-            needed = {name for watched in living for name in watched.part.needs}
-            self._end(watched for watched in living if watched.part.name not in needed)
+            needed = {name for watched in living for name in watched.process.needs}
+            self._end(watched for watched in living if watched.process.name not in needed)
         self._facts.home.withdraw()
         self._reap_for(1.0)
         end_orphans(within_sec=5.0)
         self._emit(FarmEvent(kind="stopped"))
 
     @staticmethod
-    def _end(parts: Iterable[_Watched]) -> None:
-        """End parts in parallel, each within its own time limit."""
-        ending = [(watched, watched.child) for watched in parts if watched.child is not None]
+    def _end(processes: Iterable[_Watched]) -> None:
+        """End processes in parallel, each within its own time limit."""
+        ending = [(watched, watched.child) for watched in processes if watched.child is not None]
         for _, child in ending:
             child.ask_to_end()
         began = time.monotonic()
         for watched, child in ending:
-            child.wait(began + watched.part.grace_sec - time.monotonic())
+            child.wait(began + watched.process.grace_sec - time.monotonic())
             child.bury()
             watched.child = None
 

@@ -21,20 +21,19 @@ from tunefarm_api.transfer.json_lines import MEDIA_TYPE as JSON_LINES
 from tunefarm_api.transfer.json_lines import job_records
 from tunefarm_api.transfer.source_text import source_response
 from tunefarm_api.views import record_page_out
+from tunefarm_app.jobs.artifacts import (
+    artifact_of,
+    best_so_far,
+    check_signed,
+    open_artifact,
+    signed_statement,
+)
+from tunefarm_app.jobs.measure_again import measure_again, measuring_of
 from tunefarm_app.jobs.trace import job_trace
 from tunefarm_app.records.rooflines import job_rooflines
 from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.document import JobReport
 from tunefarm_app.report.evidence import Evidence
-from tunefarm_app.report.measuring import (
-    artifact_of,
-    best_so_far,
-    check_signed,
-    measure_again,
-    measuring_of,
-    open_artifact,
-    signed_statement,
-)
 from tunefarm_app.report.numbers import kernel_numbers, time_shares
 from tunefarm_app.report.page import content_security_policy, page_name, report_page
 from tunefarm_app.storage.rows import grouped

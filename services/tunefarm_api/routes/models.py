@@ -76,11 +76,11 @@ async def upload_model(
 
     Equal bytes with equal shapes and values are one model, however often they are uploaded.
     """
-    shapes, values = read_shape_lines(shape or []), parse_values(value or [])
+    shapes, fixed = read_shape_lines(shape or []), parse_values(value or [])
     began = time.time()
     async with received_blob(request, services) as blob:
         submitted = await run_in_threadpool(
-            submit_model, services, name=name, blob=blob, shapes=shapes, values=values, began=began
+            submit_model, services, name=name, blob=blob, shapes=shapes, values=fixed, began=began
         )
     if not submitted.created:
         response.status_code = 200

@@ -10,7 +10,7 @@ from tunefarm_api.schemas.base import OWNER, Input, Note, Output, Tags, says_wha
 from tunefarm_api.schemas.job_progress import EXAMPLE_BUDGET, Budget, Progress
 from tunefarm_api.schemas.peak import Roofline
 from tunefarm_api.schemas.problem import StoredError
-from tunefarm_app.report.parts import ReportMeasurement, ReportNetwork, ReportRatio
+from tunefarm_app.report.sections import ReportMeasurement, ReportNetwork, ReportRatio
 from tunefarm_db.states.job import JobState
 from tunefarm_text.job_terms import DEFAULT_TUNER, HELP, LABELS, MAX_PRIORITY, PRIORITIES
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from tunefarm_api.schemas.base import Output
-from tunefarm_app.report.peak_parts import (
+from tunefarm_app.report.peak_sections import (
     PEAK_FLOPS,
     Intensity,
     MemoryBound,

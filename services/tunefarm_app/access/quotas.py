@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 from tunefarm_app.runtime.composition import Services
-from tunefarm_app.storage.rows import own_wall_sec, searches
+from tunefarm_app.storage.job_options import own_wall_sec, searches
 from tunefarm_db.acting import acting
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json

@@ -20,7 +20,7 @@ from tunefarm_app.devices.drift import (
     reference_of,
 )
 from tunefarm_app.devices.peak import measure_device_peak
-from tunefarm_app.leases.device_hold import DeviceHold
+from tunefarm_app.leases.device_lease_keeper import DeviceLeaseKeeper
 from tunefarm_app.leases.device_turns import wake_next
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.states.device import DeviceEvent
@@ -78,15 +78,15 @@ def calibrate_device(device_id: str, fence: int, services: Services) -> Device |
     event: DeviceEvent | None
     calibration: Json | None = None
     result: NewCalibration
-    hold = DeviceHold(services, lease)
+    keeper = DeviceLeaseKeeper(services, lease)
     try:
-        with hold:
-            run, reference = _run(services, lease, mates, hold.cancellation)
+        with keeper:
+            run, reference = _run(services, lease, mates, keeper.cancellation)
             event, reason = judge(run, reference, services.settings)
             if event is DeviceEvent.CLEAN:
-                measure_device_peak(services, lease, hold.cancellation)
+                measure_device_peak(services, lease, keeper.cancellation)
     except Exception as error:  # noqa: BLE001  (`_blame` decides about each kind)
-        if hold.cancellation.cancelled:  # it failed because its child was closed
+        if keeper.cancellation.cancelled:  # it failed because its child was closed
             return _note(services, lease, None, "", None, next_sec=0.0)
         event, reason = _blame(lease, error)
         if event is DeviceEvent.SILENT and _was_lost_before(services, device_id):

@@ -27,6 +27,17 @@ from tunefarm_tuning.workload.task import TuningTask
 OnProgress = Callable[[str, float], None]
 """Called with a phase of the compiler and its progress (0.0 to 1.0)."""
 
+ANY_CPU = Target(kind="llvm")
+"""Workloads are the same for all CPUs: this target represents them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedModel:
+    """A model that can be used, and its tuning tasks for `ANY_CPU`."""
+
+    model: Model
+    tasks: tuple[TuningTask, ...]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledFile:
@@ -72,7 +83,9 @@ class Engine(Protocol):
         values: Mapping[str, Any],
         *,
         cancellation: Cancellation,
-    ) -> Model: ...
+    ) -> ImportedModel:
+        """Read a model's file, check it, and extract its tasks for `ANY_CPU`, as `extract_tasks` does."""
+        ...
 
     def check_samples(self, model: Model, path: Path, *, cancellation: Cancellation) -> SampleSummary:
         """Check that a file of samples fits a model, and that the model runs on them."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tunefarm_app.engines.interface import CompiledFile, NetworkFiles, OnProgress
+from tunefarm_app.engines.interface import ANY_CPU, CompiledFile, ImportedModel, NetworkFiles, OnProgress
 from tunefarm_app.engines.recorded_tasks import RecordedTask, replayed
 from tunefarm_app.engines.replay_sessions import SessionRunner, check_session
 from tunefarm_app.engines.simulated_tasks import landscape_answer, scenario_space, task_facts
@@ -152,10 +152,10 @@ class ReplayEngine:
         shapes: Mapping[str, GivenShape],
         values: Mapping[str, Any],
         *,
-        cancellation: Cancellation,  # noqa: ARG002  (nothing takes long)
-    ) -> Model:
+        cancellation: Cancellation,
+    ) -> ImportedModel:
         scenario = Scenario.read(path)
-        return Model(
+        model = Model(
             path=path,
             sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
             binding=Binding.of(fixed_shapes(shapes), values),
@@ -165,6 +165,7 @@ class ReplayEngine:
             opset=18,
             num_params=64 * scenario.num_tasks,
         )
+        return ImportedModel(model=model, tasks=self.extract_tasks(model, ANY_CPU, cancellation=cancellation))
 
     def check_samples(self, model: Model, path: Path, *, cancellation: Cancellation) -> SampleSummary:
         with TemporaryDirectory(prefix="tunefarm-") as folder:
@@ -311,11 +312,10 @@ class ReplayEngine:
 
     def kernel_source(self, task: TuningTask, record: TuningRecord, **_: Any) -> KernelSource:
         text = f"# a simulation has no kernels: {task.workload.name}, {record.config.key}\n"
-        texts = [
-            SourceText(kind=kind, text=text, size_bytes=len(text.encode()))
-            for kind in ("schedule", "llvm", "asm")
-        ]
-        return KernelSource(toolchain=TOOLCHAIN, texts=tuple(texts))
+        size = len(text.encode())
+        kinds = ("schedule", "llvm", "asm")
+        texts = tuple(SourceText(kind=kind, text=text, size_bytes=size) for kind in kinds)
+        return KernelSource(toolchain=TOOLCHAIN, texts=texts)
 
     def close(self) -> None:
         """Do nothing: a replay engine has no processes."""

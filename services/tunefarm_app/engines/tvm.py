@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tunefarm_app.engines.interface import CompiledFile, NetworkFiles, OnProgress
+from tunefarm_app.engines.interface import ANY_CPU, CompiledFile, ImportedModel, NetworkFiles, OnProgress
 from tunefarm_app.engines.remote_device import remote_device
 from tunefarm_app.identity.tickets import GatewayWay
 from tunefarm_app.settings import Settings
@@ -58,10 +58,6 @@ _QUICK_TIMING_SEC, _QUICK_BLOCKS = 5.0, 10
 _NETWORK_TIMEOUT_SEC = 60.0
 
 
-_ANY_CPU = Target(kind="llvm")
-"""The target that the tasks of an import are for."""
-
-
 class TvmEngine:
     """Implements `Engine`.
 
@@ -90,8 +86,6 @@ class TvmEngine:
         self._runners: OrderedDict[DeviceAddress, RpcRunner] = OrderedDict()
         self._idle: threading.Timer | None = None
         self._uses = 0
-        self._imported: tuple[Model, tuple[TuningTask, ...]] | None = None
-        """The model that was imported last, and its tasks for any CPU."""
 
     @property
     def toolchain(self) -> str:
@@ -104,14 +98,15 @@ class TvmEngine:
         values: Mapping[str, Any],
         *,
         cancellation: Cancellation,
-    ) -> Model:
+    ) -> ImportedModel:
         WARM.keep(self._settings.warm_children)
         limits = self._import_limits()
         model, tasks = import_with_tasks(
             path, shapes=shapes, values=values, limits=limits, cancellation=cancellation
         )
-        self._imported = None if model.specialisations else (model, tasks)
-        return model
+        if model.specialisations:  # the import extracts no tasks of a model of several shapes
+            tasks = self.extract_tasks(model, ANY_CPU, cancellation=cancellation)
+        return ImportedModel(model=model, tasks=tasks)
 
     def check_samples(self, model: Model, path: Path, *, cancellation: Cancellation) -> SampleSummary:
         return check_samples(
@@ -161,9 +156,6 @@ class TvmEngine:
         precision: Precision = Precision.AS_MODEL,
         cancellation: Cancellation,
     ) -> tuple[TuningTask, ...]:
-        imported = self._imported
-        if imported is not None and (imported[0], _ANY_CPU, Precision.AS_MODEL) == (model, target, precision):
-            return imported[1]
         check_can_build(target)  # a job's first step: no other step of it is queued yet
         limits = ChildLimits(memory_bytes=self._settings.import_memory_bytes)
         return extract_tasks(model, target, precision=precision, limits=limits, cancellation=cancellation)

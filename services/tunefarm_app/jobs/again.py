@@ -15,7 +15,7 @@ from tunefarm_app.jobs.submit import JobRequest, SubmittedJob, add_job
 from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.runtime.composition import Services
-from tunefarm_app.storage.rows import (
+from tunefarm_app.storage.job_options import (
     baselines_of,
     max_error_of,
     own_wall_sec,

@@ -13,7 +13,7 @@ from tunefarm_app.jobs.whole_budget import JobBudget, settled_limits
 from tunefarm_app.leases.job_lock import locked_job
 from tunefarm_app.models.labels import check_note, check_tags
 from tunefarm_app.runtime.composition import Services
-from tunefarm_app.storage.rows import own_wall_sec, searches
+from tunefarm_app.storage.job_options import own_wall_sec, searches
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import AuditAction, Job, Json, Step, StepKind
@@ -49,7 +49,7 @@ def change_job(services: Services, job_id: str, change: JobChange) -> Job:
     """Change a job's labels, and priority or budget of one that has not ended: all that is named, or nothing.
 
     A job whose new budget is spent ends its search at the end of its round. One whose search a limit has ended goes
-    back to it if that limit is raised before the compile is done: a running re-measurement or compile is dropped.
+    back to it if that limit is raised before the compile is done: a running confirmation or compile is dropped.
 
     Raises:
         NotFoundError: ``job-not-found``.

@@ -9,7 +9,7 @@ from tunefarm_app.jobs.transitions import begin_compiling, cancel
 from tunefarm_app.leases.device_turns import without_wait
 from tunefarm_app.leases.job_lock import locked_job
 from tunefarm_app.runtime.composition import Services
-from tunefarm_app.storage.rows import searches
+from tunefarm_app.storage.job_options import searches
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import AuditAction, Job, Json, Step, StepKind
 from tunefarm_tuning.core.errors import ConflictError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tunefarm_app.storage.rows import EXPECTED, searches
+from tunefarm_app.storage.job_options import EXPECTED, searches
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Job
 

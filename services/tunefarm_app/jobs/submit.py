@@ -17,7 +17,13 @@ from tunefarm_app.models.samples import keep_for_job, sample_ids
 from tunefarm_app.models.submit import require_ready
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.settings import Settings
-from tunefarm_app.storage.rows import baselines_of, max_error_of, precision_of, searches, wants_other_shapes
+from tunefarm_app.storage.job_options import (
+    baselines_of,
+    max_error_of,
+    precision_of,
+    searches,
+    wants_other_shapes,
+)
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import AuditAction, Job, StepKind
 from tunefarm_text.job_terms import MAX_PRIORITY

@@ -24,7 +24,7 @@ def begin_compiling(repos: Repositories, job: Job, *, stop_reason: str | None) -
 def fail_subject(repos: Repositories, step: Step, error: Json, *, final: bool = False) -> None:
     """Fail the step's model, kernel source, samples or job with `error`, unless it has ended.
 
-    A job whose winners cannot be re-measured does not fail: it is compiled with the records that it has. A job that runs
+    A job whose winners cannot be confirmed does not fail: it is compiled with the records that it has. A job that runs
     other rounds continues with them, unless the error is `final`.
 
     Args:
@@ -54,10 +54,11 @@ def fail_subject(repos: Repositories, step: Step, error: Json, *, final: bool = 
         return
     job = repos.jobs.get(step.subject_id, lock=True)
     if step.kind is StepKind.CONFIRM and job.state is JobState.TUNING:
-        # The records must not be lost because their re-measurement failed.
+        # The records must not be lost because their confirmation failed.
         repos.events.add(job.id, "unconfirmed", {"error": error})
         begin_compiling(repos, job, stop_reason=job.stop_reason)
     elif step.kind is StepKind.TUNE and not final and repos.steps.open_ids(job.id):
+        # The track ends; the event has its name from when tracks were called lanes.
         repos.events.add(job.id, "lane-lost", {"round": step.round, "error": error})
     elif not job.state.is_finished:
         job = repos.jobs.move(job.id, JobState.FAILED, error=error, progress={"phase": "failed"})

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from tunefarm_app.storage.rows import (
+from tunefarm_app.storage.job_options import (
     EXPECTED,
     OWN_LIMIT,
     PREPARED,
     baselines_of,
-    binding_of,
     own_wall_sec,
     wants_other_shapes,
 )
+from tunefarm_app.storage.rows import binding_of
 from tunefarm_db.repositories.farm.overview import OTHER_SHAPES, CompileTime
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json

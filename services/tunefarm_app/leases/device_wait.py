@@ -28,7 +28,7 @@ def wait_for_device(context: StepContext, job: Job) -> None:
     waits = int(job.progress.get("waits", 0)) + 1
     delay_sec = min(context.services.settings.device_retry_sec * 1.3**waits, _LONGEST_WAIT_SEC)
     with context.services.uow.write() as repos:
-        repos.steps.hold(context.step.id, context.step.fence)
+        repos.steps.lock_claimed(context.step.id, context.step.fence)
         job = repos.jobs.get(job.id, lock=True)
         if ends_without_device(repos, context.step, job):
             log.info("track ends: its job has devices enough")

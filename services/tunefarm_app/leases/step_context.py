@@ -100,7 +100,7 @@ class StepContext:
         """Open a transaction in the middle of the step; it is rolled back if the step is no longer ours."""
         self.lease.check()
         with self.services.uow.write() as repos:
-            repos.steps.hold(self.step.id, self.step.fence)
+            repos.steps.lock_claimed(self.step.id, self.step.fence)
             yield repos
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Hold a step and its device while it runs: renew the leases, notice when the work must stop, recalibrate a failing device."""
+"""Keep the leases of a step and its device while it runs: renew the leases, notice when the work must stop, act on a failing device."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Self
 
 import structlog
 
+from tunefarm_app.leases.device_blame import blame_for
 from tunefarm_app.leases.device_turns import may_take, wake_next
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.states.device import DeviceEvent
@@ -23,7 +24,6 @@ from tunefarm_tuning.core.errors import (
     TransientError,
     TunefarmError,
 )
-from tunefarm_tuning.core.untrusted_text import clean
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -46,7 +46,7 @@ class JobPausedError(TransientError):
 
 
 class StepLease:
-    """Holds a claimed step, and the device that it takes; use it in a ``with``.
+    """Keeps the leases of a claimed step, and of the device that it takes; use it in a ``with``.
 
     When the work must stop (the user cancelled or paused the job, the lease was lost, the time is over) `reason` says
     why, and `cancellation` closes the child processes that the work waits for. Late writes are rejected by the fencing
@@ -84,7 +84,7 @@ class StepLease:
     def take_device(self, device_key: str) -> DeviceLease | None:
         """Lease a free device of the pool for as long as the step runs; None if none is free for this job."""
         with self._services.uow.write() as repos:
-            repos.steps.hold(self._step.id, self._step.fence)
+            repos.steps.lock_claimed(self._step.id, self._step.fence)
             lease = None
             if self._step.job_id is None or may_take(repos, self._step.job_id, device_key):
                 lease = repos.devices.lease(device_key, f"step:{self._step.id}", self._lease_sec)
@@ -97,39 +97,19 @@ class StepLease:
             self._log = self._log.bind(**ids)
         return lease
 
-    def recalibrate_device(self, why: str) -> None:
-        """Have a faulty device calibrated before the next step gets it.
-
-        Args:
-            why: The device's failure.
-        """
+    def blame_device(self, error: DeviceLostError) -> None:
+        """Have a device that failed calibrated before the next step gets it, or quarantine it, as `device_blame` decides."""
         with self._lock:
             device = self._device
-        if device is None or self._services.settings.calibrate_every_sec == 0:
+        blame = blame_for(error)
+        uncalibrated = self._services.settings.calibrate_every_sec == 0 and blame.event is DeviceEvent.DOUBT
+        if device is None or uncalibrated:
             return
         try:
             with self._services.uow.write() as repos:
-                repos.devices.apply(
-                    device.device.id, DeviceEvent.DOUBT, f"waits for calibration after: {clean(why, 300)}"
-                )
-        except (NotFoundError, TransientError) as error:
-            self._log.warning("device not sent to calibration", error=error.message)
-
-    def hold_device(self, why: str) -> None:
-        """Quarantine a device that tries to get into its clients, until a person releases it.
-
-        Args:
-            why: What it did.
-        """
-        with self._lock:
-            device = self._device
-        if device is None:
-            return
-        try:
-            with self._services.uow.write() as repos:
-                repos.devices.apply(device.device.id, DeviceEvent.QUARANTINE, clean(why, 300), held=True)
-        except (NotFoundError, TransientError) as error:
-            self._log.warning("device not held", error=error.message)
+                repos.devices.apply(device.device.id, blame.event, blame.reason, held=blame.held)
+        except (NotFoundError, TransientError) as failed:
+            self._log.warning("device not blamed", device_event=blame.event.value, error=failed.message)
 
     def pass_on(self, repos: Repositories, device: DeviceLease) -> Step | None:
         """In the transaction that released the device, add its time to the job, and wake the next step.

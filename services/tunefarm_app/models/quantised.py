@@ -15,7 +15,9 @@ import structlog
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.runtime.composition import Services
-from tunefarm_app.storage.rows import engine_model, max_error_of, pipeline_of, precision_of
+from tunefarm_app.storage.job_options import max_error_of, precision_of
+from tunefarm_app.storage.pipelines import pipeline_of
+from tunefarm_app.storage.rows import engine_model
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job
 from tunefarm_db.values import Model as ModelRow

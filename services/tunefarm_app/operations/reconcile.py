@@ -88,7 +88,7 @@ class Reconciler:
 def reap(services: Services) -> tuple[Step, ...]:
     """Take back steps whose workers are gone; a step that was tried too often fails together with its job."""
     with services.uow.write() as repos:
-        reaped = repos.steps.reap_expired(services.settings.max_losses)
+        reaped = repos.steps.reap_expired(services.settings.max_step_attempts)
         # Always in the same order of jobs: two reconcilers that lock the same jobs must not deadlock.
         for step in sorted(reaped, key=lambda step: step.subject_id):
             if step.state is StepState.FAILED:

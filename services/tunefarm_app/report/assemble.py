@@ -32,11 +32,11 @@ from tunefarm_app.report.numbers import (
     reason_of,
     untried_sentence,
 )
-from tunefarm_app.report.peak_parts import ReportPeak, ReportRoofline
+from tunefarm_app.report.peak_sections import ReportPeak, ReportRoofline
 from tunefarm_app.report.reproduce import reproduce
 from tunefarm_app.report.sentences import caveats, not_measured, summary
 from tunefarm_app.runtime.composition import Services
-from tunefarm_app.storage.rows import searches
+from tunefarm_app.storage.job_options import searches
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Artifact, Job, JobTask, Model, Workload
 from tunefarm_tuning.core.errors import ConflictError

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tunefarm_app.report.document import JobReport, ReportKernel
-from tunefarm_app.report.parts import ReportLatency, ReportTiming
+from tunefarm_app.report.sections import ReportLatency, ReportTiming
 from tunefarm_text.job_terms import RUNTIMES
 from tunefarm_text.quantities import plural, seconds, signed_percent, tick
 

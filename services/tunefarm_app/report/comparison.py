@@ -9,7 +9,7 @@ from pydantic import Field
 from tunefarm_app.report.evidence import Evidence
 from tunefarm_app.report.networks import networks_of
 from tunefarm_app.report.numbers import kernel_numbers, latency_of, speedups_of
-from tunefarm_app.report.parts import Part, ReportNetwork, ReportRatio
+from tunefarm_app.report.sections import ReportNetwork, ReportRatio, ReportSection
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, JobTask
@@ -21,7 +21,7 @@ LEAST, MOST = 2, 6
 MOST_POINTS = 200
 
 
-class ComparedJob(Part):
+class ComparedJob(ReportSection):
     """One of the jobs."""
 
     id: str = Field(description="Identifier of the job.")
@@ -52,7 +52,7 @@ class ComparedJob(Part):
     )
 
 
-class ComparedKernel(Part):
+class ComparedKernel(ReportSection):
     """A kernel that at least one of the jobs tunes; values in the order of the jobs, null where a job does not tune it."""
 
     workload_key: str = Field(description="Key of the workload.")
@@ -83,7 +83,7 @@ class ComparedKernel(Part):
         return max(known) - min(known) if len(known) > 1 else None
 
 
-class JobComparison(Part):
+class JobComparison(ReportSection):
     """Jobs side by side."""
 
     jobs: list[ComparedJob] = Field(description="The jobs, in the order asked for.")

@@ -11,8 +11,9 @@ from pydantic import ConfigDict, Field
 
 from tunefarm_app.report.hybrid import ReportHybrid
 from tunefarm_app.report.libraries import ReportLibraryAhead
-from tunefarm_app.report.parts import (
-    Part,
+from tunefarm_app.report.peak_sections import ReportPeak, ReportRoofline
+from tunefarm_app.report.precision_sections import ReportPrecision
+from tunefarm_app.report.sections import (
     ReportAlternative,
     ReportChecks,
     ReportedRecord,
@@ -20,19 +21,18 @@ from tunefarm_app.report.parts import (
     ReportMeasurement,
     ReportNetwork,
     ReportPlace,
+    ReportSection,
     ReportTiming,
     ReportUntunable,
 )
-from tunefarm_app.report.peak_parts import ReportPeak, ReportRoofline
-from tunefarm_app.report.precision_parts import ReportPrecision
-from tunefarm_app.report.shape_parts import ReportOtherShapes, ReportShape
+from tunefarm_app.report.shape_sections import ReportOtherShapes, ReportShape
 from tunefarm_db.states.job import JobState
 
 FORMAT: Literal["tunefarm-job-report"] = "tunefarm-job-report"
 FORMAT_VERSION: Literal[1] = 1
 
 
-class ReportedJob(Part):
+class ReportedJob(ReportSection):
     """The job: its terms and its end."""
 
     id: str = Field(description="Identifier.")
@@ -52,7 +52,7 @@ class ReportedJob(Part):
     finished_at: float | None = Field(description="When it ended.")
 
 
-class ReportedModel(Part):
+class ReportedModel(ReportSection):
     """The model that was tuned."""
 
     id: str = Field(description="Identifier.")
@@ -70,14 +70,14 @@ class ReportedModel(Part):
     num_params: int | None = Field(description="Number of parameters.")
 
 
-class ReportedTarget(Part):
+class ReportedTarget(ReportSection):
     """The target of the compiler."""
 
     key: str = Field(description="Target as text, as the command and the engine read it.")
     attributes: dict[str, Any] = Field(description="Target as TVM's target JSON.")
 
 
-class ReportedDevice(Part):
+class ReportedDevice(ReportSection):
     """The device that the artifact was timed on, as it described itself."""
 
     name: str | None = Field(description="Name in the farm; null if unknown.")
@@ -93,7 +93,7 @@ class ReportedDevice(Part):
     )
 
 
-class ReportedArtifact(Part):
+class ReportedArtifact(ReportSection):
     """The artifact."""
 
     name: str = Field(description="The file's name.")
@@ -104,7 +104,7 @@ class ReportedArtifact(Part):
     cpu_features: list[str] = Field(description="Required CPU features.")
 
 
-class ReportKernel(Part):
+class ReportKernel(ReportSection):
     """A tuning task: a kernel of the network that can be tuned."""
 
     position: int = Field(description="Index of the task in the job.")
@@ -154,7 +154,7 @@ class ReportKernel(Part):
     )
 
 
-class ReportBreakdown(Part):
+class ReportBreakdown(ReportSection):
     """The parts of an inference's time, which add up to the whole: the latency, or the kernels' sum if that is more."""
 
     kernels_before_sec: float = Field(description="Sum of the untuned kernels over an inference.")
@@ -186,7 +186,7 @@ class ReportBreakdown(Part):
         return not (self.exceeds_after and self.untimed)
 
 
-class ReportMiss(Part):
+class ReportMiss(ReportSection):
     """A task that runs its untuned kernel."""
 
     workload_key: str = Field(description="Content hash of the computation.")
@@ -196,7 +196,7 @@ class ReportMiss(Part):
     message: str = Field(description="Details of the reason.")
 
 
-class ReportCoverage(Part):
+class ReportCoverage(ReportSection):
     """Tasks with a tuned kernel, and the reasons of the others."""
 
     tasks: int = Field(description="Tuning tasks of the network.")
@@ -204,7 +204,7 @@ class ReportCoverage(Part):
     misses: list[ReportMiss] = Field(description="The other tasks.")
 
 
-class ReportStep(Part):
+class ReportStep(ReportSection):
     """A command or snippet that repeats a part of the job."""
 
     what: str = Field(description="Purpose of the step.")
@@ -212,14 +212,14 @@ class ReportStep(Part):
     code: str = Field(description="Commands to run, or packages to install.")
 
 
-class ReportReproduce(Part):
+class ReportReproduce(ReportSection):
     """Steps to reproduce the result."""
 
     steps: list[ReportStep] = Field(description="In order.")
     caveats: list[str] = Field(description="Differences to expect.")
 
 
-class JobReport(Part):
+class JobReport(ReportSection):
     """The report of a finished job, including a list of what was not measured."""
 
     model_config = ConfigDict(title="JobReport")

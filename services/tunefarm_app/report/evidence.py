@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from tunefarm_app.records.farm_facts import FARM, TIMED_ON, peak_in
 from tunefarm_app.report.document import ReportCoverage, ReportedDevice
 from tunefarm_app.report.hybrid import ReportHybrid
-from tunefarm_app.report.parts import (
+from tunefarm_app.report.precision_sections import ReportPrecision
+from tunefarm_app.report.sections import (
     ReportAlternative,
     ReportBaseline,
     ReportBaselineChecks,
@@ -24,8 +25,7 @@ from tunefarm_app.report.parts import (
     ReportTiming,
     ReportUntunable,
 )
-from tunefarm_app.report.precision_parts import ReportPrecision
-from tunefarm_app.report.shape_parts import ReportOtherShapes, ReportShape
+from tunefarm_app.report.shape_sections import ReportOtherShapes, ReportShape
 from tunefarm_text import quantities
 from tunefarm_text.job_terms import RUNTIMES, runtime_title
 from tunefarm_tuning.core.latency import Latency

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from tunefarm_app.report.parts import Part
+from tunefarm_app.report.sections import ReportSection
 from tunefarm_text.quantities import percent, plural, seconds
 
 
-class ReportNotCompiled(Part):
+class ReportNotCompiled(ReportSection):
     """A node that cannot be compiled."""
 
     operator: str = Field(description="Operator of the node.")
@@ -16,7 +16,7 @@ class ReportNotCompiled(Part):
     reason: str = Field(description="Why it cannot be compiled.")
 
 
-class ReportRuntimePart(Part):
+class ReportRuntimePart(ReportSection):
     """A part of the network that ONNX Runtime runs."""
 
     file: str = Field(description="Name of its ONNX model in the artifact.")
@@ -27,7 +27,7 @@ class ReportRuntimePart(Part):
     share: float | None = Field(description="Its share of an inference's time, 0 to 1; null if not timed.")
 
 
-class ReportHybrid(Part):
+class ReportHybrid(ReportSection):
     """Which part of the network ONNX Runtime runs, and its share of the time. The rest is compiled."""
 
     method: str = Field(description="How the parts were timed.")

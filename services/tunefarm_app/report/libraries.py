@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from tunefarm_app.report.parts import Part, ReportAlternative
+from tunefarm_app.report.sections import ReportAlternative, ReportSection
 from tunefarm_text.algorithms import algorithm_title
 from tunefarm_text.quantities import seconds
 
@@ -14,7 +14,7 @@ _AHEAD = 0.98
 """A library is ahead if it takes at most this share of the time: less is noise."""
 
 
-class ReportLibraryAhead(Part):
+class ReportLibraryAhead(ReportSection):
     """A kernel that a library computes faster than we do."""
 
     workload_key: str = Field(description="Content hash of the kernel.")

@@ -7,8 +7,8 @@ from typing import Any
 
 from tunefarm_app.records.farm_facts import TIMED_ON, device_facts
 from tunefarm_app.report.evidence import Evidence, noted_ratio, ratios_in
-from tunefarm_app.report.parts import ReportMeasurement
-from tunefarm_app.storage.rows import baselines_of
+from tunefarm_app.report.sections import ReportMeasurement
+from tunefarm_app.storage.job_options import baselines_of
 from tunefarm_db.values import Artifact, Device, Job, Json
 from tunefarm_text.job_terms import BASELINES, RUNTIMES
 from tunefarm_tuning.core.latency import Latency, is_quiet

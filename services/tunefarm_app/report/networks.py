@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tunefarm_app.report.parts import ReportNetwork
+from tunefarm_app.report.sections import ReportNetwork
 from tunefarm_app.settings import Settings
-from tunefarm_app.storage.rows import searches
+from tunefarm_app.storage.job_options import searches
 from tunefarm_db.values import Job, NetworkTiming, Step, StepState
 from tunefarm_text.quantities import duration, tuned_kernels
 

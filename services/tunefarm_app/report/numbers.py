@@ -13,7 +13,7 @@ from typing import Any
 
 from tunefarm_app.report.document import JobReport, ReportBreakdown
 from tunefarm_app.report.evidence import Evidence, noted_ratio, ratio_of
-from tunefarm_app.report.parts import ReportLatency, ReportRatio, ReportTiming
+from tunefarm_app.report.sections import ReportLatency, ReportRatio, ReportTiming
 from tunefarm_app.storage.rows import grouped
 from tunefarm_db.repositories.jobs.jobs import JobNumbers
 from tunefarm_db.unit_of_work import Repositories

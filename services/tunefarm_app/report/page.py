@@ -17,7 +17,7 @@ from markupsafe import Markup
 from tunefarm_app.report import charts, words
 from tunefarm_app.report.document import JobReport, ReportKernel
 from tunefarm_app.report.measurements import timed_beside, which_is_shown
-from tunefarm_app.storage.rows import file_stem
+from tunefarm_app.storage.file_names import file_stem
 from tunefarm_text import quantities
 from tunefarm_text.algorithms import algorithm_title, artifact_kind
 from tunefarm_text.coverage_words import REASONS

@@ -8,13 +8,12 @@ from typing import Literal
 from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.report.document import ReportReproduce, ReportStep
 from tunefarm_app.report.evidence import Evidence
-from tunefarm_app.storage.rows import (
+from tunefarm_app.storage.file_names import file_end, file_stem
+from tunefarm_app.storage.job_options import (
     EXPECTED,
     OWN_LIMIT,
     PREPARED,
     baselines_of,
-    file_end,
-    file_stem,
     max_error_of,
     own_wall_sec,
     precision_of,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tunefarm_app.report.document import JobReport, ReportBreakdown
 from tunefarm_app.report.hybrid import hybrid_sentence
-from tunefarm_app.report.parts import (
+from tunefarm_app.report.precision_sections import ReportPrecision, ReportStored
+from tunefarm_app.report.sections import (
     ReportBaseline,
     ReportChecks,
     ReportLatency,
     ReportRatio,
     ReportTiming,
 )
-from tunefarm_app.report.precision_parts import ReportPrecision, ReportStored
 from tunefarm_db.states.job import JobState
 from tunefarm_text import quantities
 from tunefarm_text.algorithms import WINOGRAD

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from tunefarm_app.report.numbers import UNTUNED, best_runtime, latency_of, speedups_of
 from tunefarm_app.report.page import render
-from tunefarm_app.report.parts import Part, ReportRatio
+from tunefarm_app.report.sections import ReportRatio, ReportSection
 from tunefarm_db.states.job import OPEN_STATES
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, Page, Sweep, SweepCell
@@ -23,14 +23,14 @@ RUNNING, ENDED, CANCELLED = "running", "ended", "cancelled"
 """The states of a sweep; it has ended when all of its jobs have."""
 
 
-class SweepError(Part):
+class SweepError(ReportSection):
     """Why a combination has no artifact."""
 
     code: str = Field(description="Problem code.")
     message: str = Field(description="The reason, for people.")
 
 
-class ReportedCell(Part):
+class ReportedCell(ReportSection):
     """A combination of a sweep: a model, a pool and a precision."""
 
     position: int = Field(description="Index in the sweep.")
@@ -63,7 +63,7 @@ class ReportedCell(Part):
     finished_at: float | None = Field(description="End of the job, Unix seconds; null before.")
 
 
-class SweepHead(Part):
+class SweepHead(ReportSection):
     """A sweep, without its combinations."""
 
     id: str = Field(description="Identifier.")

@@ -16,7 +16,7 @@ from tunefarm_app.identity.signing import SigningKey
 from tunefarm_app.identity.statements import Material, Provenance, artifact_statement
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.blob_store import StoredBlob
-from tunefarm_app.storage.rows import precision_of
+from tunefarm_app.storage.job_options import precision_of
 from tunefarm_db.values import Device, Job, Record, SampleFile
 from tunefarm_db.values import Model as ModelRow
 from tunefarm_tuning.artifact.pack import RECORDS

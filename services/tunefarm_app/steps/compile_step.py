@@ -22,16 +22,15 @@ from tunefarm_app.report.evidence import Evidence
 from tunefarm_app.report.numbers import listed_numbers
 from tunefarm_app.steps.attestation import CompileFacts, Signer
 from tunefarm_app.storage.blob_store import StoredBlob
-from tunefarm_app.storage.rows import (
+from tunefarm_app.storage.file_names import file_stem
+from tunefarm_app.storage.job_options import (
     baselines_of,
-    best_latency_sec,
-    engine_record,
-    file_stem,
     max_error_of,
     precision_of,
     searches,
     wants_other_shapes,
 )
+from tunefarm_app.storage.rows import best_latency_sec, engine_record
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories

@@ -18,7 +18,9 @@ from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.steps.attestation import CompileFacts, Signer
 from tunefarm_app.steps.compile_step import MEDIA_TYPE
-from tunefarm_app.storage.rows import engine_record, file_stem, max_error_of, precision_of
+from tunefarm_app.storage.file_names import file_stem
+from tunefarm_app.storage.job_options import max_error_of, precision_of
+from tunefarm_app.storage.rows import engine_record
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, JobTask, Record, StepKind, StepState

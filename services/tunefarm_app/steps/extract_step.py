@@ -12,14 +12,9 @@ from tunefarm_app.jobs.transitions import enter_compiling, enter_tuning
 from tunefarm_app.jobs.whole_budget import with_search_time
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.models.quantised import job_pipeline, make_job_model
-from tunefarm_app.storage.rows import (
-    CPU,
-    precision_of,
-    searches,
-    share_tasks,
-    shares_tasks_of_any_cpu,
-    store_tasks,
-)
+from tunefarm_app.storage.job_options import precision_of, searches
+from tunefarm_app.storage.pipelines import CPU, share_tasks, shares_tasks_of_any_cpu
+from tunefarm_app.storage.rows import store_tasks
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import ModelTask

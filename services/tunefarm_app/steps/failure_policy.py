@@ -1,20 +1,20 @@
 """The policy for failed steps: a table from errors to actions. The first row that matches decides.
 
-================================================  ============  ====================================================
+================================================  ============  ===============================================================
 Error                                             Action        What happens
-================================================  ============  ====================================================
+================================================  ============  ===============================================================
 the job was cancelled                             cancel        the step ends
 the job was paused                                pause         the step waits until the job is resumed
 the lease was lost                                drop          nothing is written: another worker decides
 the worker was told to stop                       hand back     another worker may take the step at once
 the input is wrong, gone, or forbids the step     fail          the job (or model, or source) fails with the error
 a disk is full, device in use, signing key gone   wait          again after a pause, for as long as it takes
-the step took too long                            retry fault   again after a pause, `max_attempts` times in all
-the device or another service was away            retry loss    again after a pause, `max_losses` times in all
-a bug of ours, or any other error                 retry fault   again after a pause, `max_attempts` times in all
-================================================  ============  ====================================================
+the step took too long                            retry fault   again after a pause, until its faults are `max_step_faults`
+the device or another service was away            retry loss    again after a pause, until its attempts are `max_step_attempts`
+a bug of ours, or any other error                 retry fault   again after a pause, until its faults are `max_step_faults`
+================================================  ============  ===============================================================
 
-A job whose winners cannot be re-measured does not fail: it is compiled without it (see `fail_subject`).
+A job whose winners cannot be confirmed does not fail: it is compiled without it (see `fail_subject`).
 """
 
 from __future__ import annotations

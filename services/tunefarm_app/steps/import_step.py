@@ -5,14 +5,11 @@ from __future__ import annotations
 import structlog
 
 from tunefarm_app.leases.step_context import StepContext
-from tunefarm_app.storage.rows import CPU, store_tasks
+from tunefarm_app.storage.pipelines import CPU
+from tunefarm_app.storage.rows import store_tasks
 from tunefarm_db.values import ModelState
-from tunefarm_tuning.target.target import Target
 
 log = structlog.stdlib.get_logger(__name__)
-
-_ANY_CPU = Target(kind="llvm")
-"""Workloads are the same for all CPUs: this target represents them."""
 
 
 def run_import(context: StepContext) -> None:
@@ -25,11 +22,13 @@ def run_import(context: StepContext) -> None:
         row = repos.models.get(context.step.model_id)
     if row.state is ModelState.IMPORTING:
         path = context.services.blobs.path(row.sha256)
-        model = context.engine.import_model(path, row.shapes, row.values, cancellation=context.cancellation)
-        tasks = context.engine.extract_tasks(model, _ANY_CPU, cancellation=context.cancellation)
+        imported = context.engine.import_model(
+            path, row.shapes, row.values, cancellation=context.cancellation
+        )
     with context.commit() as repos:
         if row.state is ModelState.IMPORTING:
-            store_tasks(repos, row.id, CPU, context.engine.toolchain, tasks)
+            model = imported.model
+            store_tasks(repos, row.id, CPU, context.engine.toolchain, imported.tasks)
             repos.models.set_ready(
                 row.id,
                 inputs=[spec.to_json() for spec in model.inputs],
@@ -40,4 +39,4 @@ def run_import(context: StepContext) -> None:
                 specialisations=[item.to_json() for item in model.specialisations],
                 parts=[part.to_json() for part in model.parts],
             )
-            log.info("model imported", tasks=len(tasks), operators=len(model.operators))
+            log.info("model imported", tasks=len(imported.tasks), operators=len(model.operators))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import structlog
 
+from tunefarm_app.jobs.artifacts import artifact_of, artifact_path
 from tunefarm_app.leases.device_turns import wake_next
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.models.quantised import job_model
 from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.report.measurements import measured_beside, with_measurement
-from tunefarm_app.report.measuring import artifact_of, artifact_path
 from tunefarm_app.report.numbers import set_report
-from tunefarm_app.storage.rows import precision_of
+from tunefarm_app.storage.job_options import precision_of
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_tuning.compiler.report import latency_report
 from tunefarm_tuning.core.errors import NotFoundError
@@ -37,7 +37,7 @@ def run_measure(context: StepContext) -> None:
     device = context.lease.take_device(job.device_key)
     if device is None:
         with services.uow.write() as repos:
-            repos.steps.hold(context.step.id, context.step.fence)
+            repos.steps.lock_claimed(context.step.id, context.step.fence)
             repos.steps.release(
                 context.step.id, context.step.fence, delay_sec=services.settings.device_retry_sec
             )

@@ -1,6 +1,6 @@
 """Run a step: claim it, do its work, commit under its fencing token, send the steps that follow; retry it if it fails.
 
-`failure_policy` says what happens to a step that goes wrong.
+`failure_policy` says what happens to a step that goes wrong, `device_blame` what happens to its device.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Step, StepKind, StepState
 from tunefarm_tuning.core.errors import (
-    BROKE_PROTOCOL,
     DeviceLostError,
     InvariantError,
     LeaseLostError,
@@ -112,7 +111,7 @@ def run_step(step_id: str, services: Services, prefetch: PrefetchSlot | None = N
     settings = services.settings
     with services.uow.write() as repos:
         step = repos.steps.claim(
-            step_id, services.owner, settings.lease_sec, max_attempts=settings.max_losses
+            step_id, services.owner, settings.lease_sec, max_attempts=settings.max_step_attempts
         )
         job = None if step is None or step.job_id is None else repos.jobs.get(step.job_id)
         if step is not None and job is not None:
@@ -160,10 +159,7 @@ def _run(step: Step, services: Services, prefetch: PrefetchSlot | None) -> list[
             return context.following
         except Exception as error:  # noqa: BLE001  (`_settle` decides about each kind)
             if isinstance(error, DeviceLostError) and lease.reason is None:
-                if error.code == BROKE_PROTOCOL:
-                    lease.hold_device(error.message)
-                else:
-                    lease.recalibrate_device(error.message)
+                lease.blame_device(error)
             # Children that are closed during the work fail in many ways; the reason to stop says more.
             _settle(services, step, lease.reason or error)
     return []
@@ -226,8 +222,8 @@ def _refused_blob(services: Services, step: Step) -> str | None:
 
 def _was_last_try(services: Services, step: Step, action: Action) -> bool:
     if action is Action.RETRY_FAULT:
-        return step.faults + 1 >= services.settings.max_attempts
-    return step.attempts >= services.settings.max_losses
+        return step.faults + 1 >= services.settings.max_step_faults
+    return step.attempts >= services.settings.max_step_attempts
 
 
 def _release(repos: Repositories, step: Step, error: TunefarmError, action: Action) -> None:
@@ -268,7 +264,7 @@ def _hand_back(services: Services, step: Step) -> None:
 def _pause_quietly(services: Services, step: Step) -> None:
     """Pause the step of a paused job, if it is still open; the job may have been resumed meanwhile."""
     with suppress(*_LOST), services.uow.write() as repos:
-        repos.steps.hold(step.id, step.fence)
+        repos.steps.lock_claimed(step.id, step.fence)
         if step.job_id is not None and repos.jobs.get(step.job_id, lock=True).state is JobState.PAUSED:
             repos.steps.pause_step(step.id)
         else:

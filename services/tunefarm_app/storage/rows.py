@@ -1,26 +1,23 @@
-"""Convert models, tasks and records between the engine's form and the database's; make file names of models."""
+"""Convert models, tasks and records between the engine's form and the database's."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from tunefarm_app.storage.blob_store import BlobStore
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Device, Job, Json, ModelTask, NewRecord, Record, Space
+from tunefarm_db.values import Device, Job, Json, NewRecord, Record, Space
 from tunefarm_db.values import Model as ModelValue
 from tunefarm_db.values import Workload as WorkloadValue
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.search.task_groups import GroupedTask, latency_sec
-from tunefarm_tuning.target.dot_products import byte_products, is_arm64
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload import revisions
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.model import Model, Specialisation
-from tunefarm_tuning.workload.precision import Precision, parse_precision
 from tunefarm_tuning.workload.runtime_part import OpenSpec, RuntimePart
 from tunefarm_tuning.workload.shapes import fixed_shapes, least_batch, shape_choices
 from tunefarm_tuning.workload.task import Alternative, TensorSpec, TuningTask, Workload
@@ -30,92 +27,6 @@ if TYPE_CHECKING:
     from tunefarm_tuning.space.config_space import ConfigSpace
 
 _RECORD_FIELDS = tuple(field.name for field in fields(Record))
-
-_INTEGER_OPERATORS = ("quant", "qlinear", "integer", "qgemm", "qattention", "nbits", "nhwc")
-"""Parts of the names, in small letters, of all operators that a product of integers comes from."""
-
-CPU = "cpu"
-GPU = "gpu"
-
-
-def pipeline_of(target: Target, precision: Precision = Precision.AS_MODEL) -> str:
-    """Return the name of the graph pipeline for the target and the precision of weights.
-
-    CPUs with an instruction for products of int8 have their own kernels, laid out for it.
-    """
-    instruction = byte_products(target)
-    pipeline = GPU if target.kind == "cuda" else f"{CPU} {instruction.key}" if instruction else CPU
-    if precision is Precision.BFLOAT16 and is_arm64(target):  # laid out for another instruction than x86's
-        pipeline = f"{pipeline} arm"
-    return pipeline if precision is Precision.AS_MODEL else f"{pipeline} {precision.value}"
-
-
-def shares_tasks_of_any_cpu(target: Target, pipeline: str, operators: Iterable[Sequence[Any]]) -> bool:
-    """Return whether a network's tasks in a pipeline are those of any CPU, which its import extracted.
-
-    A pipeline for an instruction of int8 differs in nothing but products of integers.
-    """
-    instruction = byte_products(target)
-    return (
-        instruction is not None
-        and pipeline == f"{CPU} {instruction.key}"
-        and not any(word in name.lower() for name, *_ in operators for word in _INTEGER_OPERATORS)
-    )
-
-
-def share_tasks(repos: Repositories, model_id: str, pipeline: str, tasks: Sequence[ModelTask]) -> None:
-    """Store the tasks of one pipeline under another."""
-    for toolchain in {task.toolchain for task in tasks}:
-        repos.models.set_tasks(
-            model_id,
-            pipeline=pipeline,
-            toolchain=toolchain,
-            tasks=[(task.workload_key, task.weight) for task in tasks],
-            alternatives={
-                task.workload_key: task.alternative for task in tasks if task.alternative is not None
-            },
-            revision=revisions.GRAPH_PASSES,
-        )
-
-
-def precision_of(job: Job) -> Precision:
-    """Return how a job stores weights; jobs of old releases keep the model's precision."""
-    return parse_precision(job.options.get("precision"))
-
-
-def max_error_of(job: Job) -> float | None:
-    """Return the largest error of the outputs that a job asks for; None if it asks for none."""
-    return job.options.get("max_error")
-
-
-def wants_other_shapes(job: Job) -> bool:
-    """Return whether a job's artifact gets code for shapes that it was not tuned for; in old releases each did."""
-    return job.options.get("other_shapes") is not False
-
-
-def baselines_of(job: Job) -> tuple[str, ...]:
-    """Return the other runtimes that a job's artifact is timed beside, besides ONNX Runtime."""
-    return tuple(job.options.get("baselines") or ())
-
-
-EXPECTED = "expected_compile_sec"
-"""The member of a job's `options` with the estimate of its compile."""
-PREPARED = "prepared_sec"
-"""The member of a job's `options` with the seconds of its import and extraction."""
-OWN_LIMIT = "own_wall_sec"
-"""The member of a job's `options` with the user's own limit of its search, beside a budget of the whole job."""
-
-
-def own_wall_sec(job: Job) -> float | None:
-    """Return the user's own limit of a job's search; with a budget of the whole job, `wall_sec` may be what that leaves."""
-    is_derived = job.budget.get("job_sec") is not None and EXPECTED in job.options
-    limit: float | None = job.options.get(OWN_LIMIT) if is_derived else job.budget.get("wall_sec")
-    return limit
-
-
-def searches(job: Job) -> bool:
-    """Return whether a job searches; one that does not is compiled from what is on record."""
-    return job.options.get("search") is not False
 
 
 def store_tasks(
@@ -302,19 +213,3 @@ def grouped(task: CostedTask, best_sec: float | None) -> GroupedTask:
 def best_latency_sec(tasks: Sequence[CostedTask]) -> float | None:
     """Return the sum of calls x best cost over a model's kernels, by the cheapest alternatives; None if one has no cost."""
     return latency_sec([grouped(task, task.best_cost_sec) for task in tasks])
-
-
-_MODEL_FILE_ENDS = (".onnx", ".tflite")
-
-
-def file_stem(name: str) -> str:
-    """Return a model's name as a file name without extension, safe on every system."""
-    end = file_end(name)
-    stem = name[: -len(end)] if name.lower().endswith(end) else name
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.")[:60]
-    return stem or "model"
-
-
-def file_end(name: str) -> str:
-    """Return the file name extension for a model of this name: the name's own if it is a format's, else ``.onnx``."""
-    return next((end for end in _MODEL_FILE_ENDS if name.lower().endswith(end)), _MODEL_FILE_ENDS[0])

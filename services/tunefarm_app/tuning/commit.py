@@ -12,8 +12,8 @@ import structlog
 from tunefarm_app.jobs.drafts import plan_next_draft
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.storage.rows import best_latency_sec, record_rows, space_row
+from tunefarm_app.tuning.confirmation import confirm_or_compile, due_confirmations
 from tunefarm_app.tuning.plan import Choice, PlannedTask, why_spent
-from tunefarm_app.tuning.re_measurement import due_re_measurements, re_measure_or_compile
 from tunefarm_app.tuning.round import MeasuredRound
 from tunefarm_db.repositories.jobs.job_tasks import JobTaskChanges
 from tunefarm_db.unit_of_work import Repositories
@@ -223,7 +223,7 @@ def _plan_next(
     While other tracks are at work, a track that has nothing to do just ends: the last one plans what follows. So does
     one whose task is `crowded`: the others try all that is left of it. `exhausted`: no task has anything left to try.
     """
-    budget = search_budget(Budget.from_json(job.budget), choice.re_measuring_sec)
+    budget = search_budget(Budget.from_json(job.budget), choice.confirming_sec)
     gain_per_min = None if choice.round is not None else choice.gain_per_min
     stop_reason = "exhausted" if exhausted else why_spent(budget, job, gain_per_min)
     if stop_reason is not None:
@@ -235,8 +235,8 @@ def _plan_next(
         context.follow_with(repos, repos.steps.add_next(StepKind.TUNE, job))
         plan_next_draft(context, repos, job)
         return
-    due = due_re_measurements(context, repos, job, repos.jobs.tasks(job.id), device)
-    re_measure_or_compile(context, repos, job, due, stop_reason=stop_reason)
+    due = due_confirmations(context, repos, job, repos.jobs.tasks(job.id), device)
+    confirm_or_compile(context, repos, job, due, stop_reason=stop_reason)
 
 
 def _log(

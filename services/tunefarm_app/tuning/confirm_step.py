@@ -1,4 +1,4 @@
-"""The confirm step: re-measures the few best kernels of a task in turn before the task's winner is named."""
+"""The confirm step: measures the few best kernels of a task again, in turn, before the task's winner is named."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import structlog
 from tunefarm_app.leases.device_wait import wait_for_device
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.storage.rows import best_latency_sec, engine_task, record_rows
-from tunefarm_app.tuning.re_measurement import (
-    ReMeasurement,
-    due_re_measurements,
+from tunefarm_app.tuning.confirmation import (
+    Confirmation,
+    confirm_or_compile,
+    due_confirmations,
     first_that_fits,
-    re_measure_or_compile,
 )
 from tunefarm_app.tuning.round import check_device
 from tunefarm_app.tuning.time_check import check_times
@@ -38,7 +38,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:
-    """The result of a re-measurement; `failed` says why there is none."""
+    """The result of a confirmation; `failed` says why there is none."""
 
     task: TuningTask
     outcomes: Sequence[TrialOutcome]
@@ -46,9 +46,9 @@ class _Measured:
 
 
 def run_confirm(context: StepContext) -> None:
-    """Re-measure the best kernels of the most important due task, record the result, and plan the next step.
+    """Measure the best kernels of the most important due task again, record the result, and plan the next step.
 
-    Re-measurements are no trials: no budget by trials is spent on them, and no search is judged by them.
+    Confirmations are no trials: no budget by trials is spent on them, and no search is judged by them.
 
     Raises:
         DeviceLostError: If nothing could be measured; the step is tried again, on another device if there is one.
@@ -62,11 +62,11 @@ def run_confirm(context: StepContext) -> None:
         return
     began = time.monotonic()
     with context.services.uow.read() as repos:
-        due = due_re_measurements(context, repos, job, rows, device)
+        due = due_confirmations(context, repos, job, rows, device)
     chosen = first_that_fits(due, job)
     if chosen is None:  # another job has done it, or a device of another model was free
         with context.commit(device) as repos:
-            re_measure_or_compile(context, repos, context.job(repos), (), stop_reason=_stop_reason(job))
+            confirm_or_compile(context, repos, context.job(repos), (), stop_reason=_stop_reason(job))
         return
     measured = _measure(context, job, rows[chosen.position], device, chosen)
     context.lease.check()
@@ -76,7 +76,7 @@ def run_confirm(context: StepContext) -> None:
 
 
 def _measure(
-    context: StepContext, job: Job, row: JobTask, device: DeviceLease, chosen: ReMeasurement
+    context: StepContext, job: Job, row: JobTask, device: DeviceLease, chosen: Confirmation
 ) -> _Measured:
     structlog.contextvars.bind_contextvars(task=row.position, workload_key=row.workload_key)
     with context.services.uow.read() as repos:
@@ -92,7 +92,7 @@ def _measure(
         raise
     except Exception as error:
         context.lease.check()
-        # The search's results must not be lost because their re-measurement failed.
+        # The search's results must not be lost because their confirmation failed.
         expected = isinstance(error, TunefarmError)
         failed = reason_of(error)
         log.warning("best not confirmed", position=row.position, error=failed, exc_info=not expected)
@@ -103,7 +103,7 @@ def _commit(
     context: StepContext,
     device: DeviceLease,
     rows: Sequence[JobTask],
-    chosen: ReMeasurement,
+    chosen: Confirmation,
     measured: _Measured,
     began: float,
 ) -> None:
@@ -158,11 +158,11 @@ def _commit(
                 "tuned_sec": job.tuned_sec,
             },
         )
-        re_measure_or_compile(
+        confirm_or_compile(
             context,
             repos,
             job,
-            due_re_measurements(context, repos, job, rows, device),
+            due_confirmations(context, repos, job, rows, device),
             stop_reason=_stop_reason(job),
         )
     log.info(

@@ -9,7 +9,7 @@ from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.leases.tracks import Claims, InFlight, open_track, others_in_flight, with_in_flight
 from tunefarm_app.models.quantised import job_pipeline
 from tunefarm_app.storage.rows import grouped
-from tunefarm_app.tuning.re_measurement import due_re_measurements
+from tunefarm_app.tuning.confirmation import due_confirmations
 from tunefarm_db.values import DeviceLease, Job, JobTask, Json, Step
 from tunefarm_tuning.search.budget import Budget
 from tunefarm_tuning.search.re_measurement import search_budget
@@ -67,7 +67,7 @@ class Choice:
 
     Attributes:
         tasks: All of the job's tasks, by position.
-        re_measuring_sec: How long re-measuring the winners is expected to take.
+        confirming_sec: How long confirming the winners is expected to take.
         gain_per_min: As from `TaskScheduler.gain_per_min`.
         round: The round to measure; None if the budget is spent as soon as the other tracks are done.
         exhausted: There is no round because no task has anything left to try.
@@ -75,7 +75,7 @@ class Choice:
     """
 
     tasks: Sequence[PlannedTask]
-    re_measuring_sec: float
+    confirming_sec: float
     gain_per_min: float | None
     round: InFlight | None
     exhausted: bool
@@ -100,7 +100,7 @@ def choose_round(
             took its configs since.
     """
     tasks = _planned_tasks(context, job, rows, device)
-    re_measuring_sec = _re_measuring_sec(context, job, rows, device)
+    confirming_sec = _confirming_sec(context, job, rows, device)
     scheduler = TaskScheduler()
     states = _scheduler_states(tasks)
     gain_per_min = scheduler.gain_per_min(states)
@@ -108,7 +108,7 @@ def choose_round(
     chosen: InFlight | None = None
     with context.note() as repos:
         job = context.job(repos)
-        budget = search_budget(Budget.from_json(job.budget), re_measuring_sec)
+        budget = search_budget(Budget.from_json(job.budget), confirming_sec)
         others = others_in_flight(repos, context.step)
         trials = job.trials + sum(other.trials for other in others)
         states = with_in_flight(states, others)
@@ -133,7 +133,7 @@ def choose_round(
         context.services.dispatcher.send(first_step.id, first_step.kind)
     return Choice(
         tasks=tasks,
-        re_measuring_sec=re_measuring_sec,
+        confirming_sec=confirming_sec,
         gain_per_min=gain_per_min,
         round=chosen,
         exhausted=position is None,
@@ -153,11 +153,11 @@ def choose_next_round(context: StepContext, device: DeviceLease, claims: Claims)
         job = repos.jobs.get(context.job_id)
         rows = repos.jobs.tasks(job.id)
     tasks = _planned_tasks(context, job, rows, device)
-    re_measuring_sec = _re_measuring_sec(context, job, rows, device)
+    confirming_sec = _confirming_sec(context, job, rows, device)
     scheduler = TaskScheduler()
     with context.note() as repos:
         job = context.job(repos)
-        budget = search_budget(Budget.from_json(job.budget), re_measuring_sec)
+        budget = search_budget(Budget.from_json(job.budget), confirming_sec)
         present = claims.present
         under_way = [*others_in_flight(repos, context.step), present]
         states = with_in_flight(_scheduler_states(tasks), under_way)
@@ -237,10 +237,10 @@ def _planned_tasks(
     ]
 
 
-def _re_measuring_sec(context: StepContext, job: Job, rows: Sequence[JobTask], device: DeviceLease) -> float:
-    """Return the expected seconds of re-measuring the winners; 0 if time is not limited."""
+def _confirming_sec(context: StepContext, job: Job, rows: Sequence[JobTask], device: DeviceLease) -> float:
+    """Return the expected seconds of confirming the winners; 0 if time is not limited."""
     if Budget.from_json(job.budget).wall_sec is None:
         return 0.0
     with context.services.uow.read() as repos:
-        due = due_re_measurements(context, repos, job, rows, device)
-    return sum(re_measurement.expected_sec for re_measurement in due)
+        due = due_confirmations(context, repos, job, rows, device)
+    return sum(confirmation.expected_sec for confirmation in due)

@@ -16,9 +16,9 @@ from tunefarm_app.tuning.plan import Choice
 from tunefarm_app.tuning.prefetch import PrefetchedRound
 from tunefarm_app.tuning.task_round import TaskRound
 from tunefarm_app.tuning.time_check import check_times
-from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import DeviceLease, Job
 from tunefarm_tuning.core.errors import (
+    BROKE_PROTOCOL,
     CancelledError,
     DeviceLostError,
     LeaseLostError,
@@ -36,7 +36,6 @@ from tunefarm_tuning.workload.task import TuningTask
 
 log = structlog.stdlib.get_logger(__name__)
 
-_LOST_STEPS_BEFORE_QUARANTINE = 2
 _LOSSES_IN_A_ROW = 9
 """A device is blamed after three candidates that each took it down three times without a measurement in between."""
 
@@ -149,39 +148,44 @@ def measure_round(
 
 
 def check_device(context: StepContext, device: DeviceLease, outcomes: Sequence[TrialOutcome]) -> None:
-    """Note failures of the device itself: it is calibrated before its next round, or held if it broke TVM's protocol.
+    """Note failures of the device itself; `device_blame` says what they mean for it.
 
     If it measured nothing, an event of the job says so. If a candidate was being measured when the device was lost, the
     round counts: the candidate is among the job's trials, and is set aside after three times. Otherwise the step is to be
-    tried again, and the device is quarantined if this continues, unless another process uses its GPU.
+    tried again.
 
     Raises:
         TransientError: ``disk-full`` if candidates could not be built for lack of space, which is not the device's fault.
         DeviceLostError: If there was something to measure, none of it was, and no candidate was being measured;
-            ``device-busy`` if somebody else computes on the device.
+            ``device-busy`` if somebody else computes on the device, ``device-broke-protocol`` if it attacked.
     """
     # A refused candidate never reached the device, whatever its message says.
     lost = [outcome for outcome in outcomes if outcome.outcome is Outcome.INFRASTRUCTURE_ERROR]
     if any(outcome.message == FULL_DISK for outcome in lost):
         raise TransientError(FULL_DISK, code="disk-full")
-    if broken := next((outcome.message for outcome in lost if says_broken(outcome.message)), None):
-        context.lease.hold_device(broken)
-    elif lost:
-        context.lease.recalibrate_device(lost[0].message)
-    if not outcomes or any(outcome.is_trial for outcome in outcomes):
+    if not outcomes:
         return
-    message = lost[0].message if lost else outcomes[0].message
+    broken = next((outcome.message for outcome in lost if says_broken(outcome.message)), None)
+    message = broken or (lost or outcomes)[0].message
+    code = BROKE_PROTOCOL if broken else BUSY if lost and says_busy(message) else None
+    trouble = DeviceLostError(message, code=code, device_id=device.device.id)
+    if any(outcome.is_trial for outcome in outcomes):
+        if lost:
+            context.lease.blame_device(trouble)
+        return
     name = device.device.name
-    busy = bool(lost) and says_busy(message)
+    miss = {"device_id": device.device.id, "step_id": context.step.id}
     with context.note() as repos:
-        repos.events.add(context.job_id, "device-trouble", {"device": name, "message": message})
+        repos.events.add(context.job_id, "device-trouble", {"device": name, "message": message, **miss})
+        events = repos.events.with_data(context.job_id, "device-trouble", miss)
         being_measured = any(outcome.run_sec > 0.0 for outcome in lost)
-        if being_measured and repos.trials.losses_in_a_row(context.job_id) < _LOSSES_IN_A_ROW:
-            return
-        if not busy and context.step.attempts >= _LOST_STEPS_BEFORE_QUARANTINE:
-            repos.devices.apply(
-                device.device.id, DeviceEvent.FAIL, f"measured nothing twice in a row: {message}"
-            )
+        counts = being_measured and repos.trials.losses_in_a_row(context.job_id) < _LOSSES_IN_A_ROW
+    if counts:
+        context.lease.blame_device(trouble)
+        return
+    if broken:
+        raise trouble
+    misses = 0 if code == BUSY else sum(not says_busy(event.data["message"]) for event in events)
     raise DeviceLostError(
-        f"device {name} measured nothing: {message}", code=BUSY if busy else None, device_id=device.device.id
+        f"device {name} measured nothing: {message}", code=code, device_id=device.device.id, misses=misses
     )

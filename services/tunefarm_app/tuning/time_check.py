@@ -1,4 +1,4 @@
-"""Times that cannot be: a device that reports them is held, and they are not stored."""
+"""Times that cannot be: they are not stored, and `device_blame` has their device quarantined."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import structlog
 
+from tunefarm_app.leases.device_blame import IMPOSSIBLE_TIMES
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.records.rooflines import device_model_peak
-from tunefarm_app.storage.rows import precision_of
+from tunefarm_app.storage.job_options import precision_of
 from tunefarm_db.values import DeviceLease, Job
 from tunefarm_text.quantities import flops_per_sec
 from tunefarm_tuning.core.errors import DeviceLostError
@@ -34,7 +35,7 @@ def check_times(
     task: TuningTask,
     outcomes: Sequence[TrialOutcome],
 ) -> None:
-    """Hold a device that reports a time far above its roofline, until a person releases it.
+    """Refuse a round with a time far above the device's roofline.
 
     A peak that a kernel exceeds by little was measured on a busy device: it is measured again at once, if it is not from just now.
 
@@ -63,9 +64,8 @@ def check_times(
     )
     with context.services.uow.write() as repos:
         repos.peaks.doubt(device.device.id)  # it is measured again before the device works again
-    context.lease.hold_device(why)
     raise DeviceLostError(
-        f"device {device.device.name}: {why}", code="impossible-times", device_id=device.device.id
+        f"device {device.device.name}: {why}", code=IMPOSSIBLE_TIMES, device_id=device.device.id
     )
 
 

@@ -16,7 +16,7 @@ from tunefarm_tuning.core.errors import ConflictError
 
 
 def run_tune(context: StepContext) -> None:
-    """Measure one round, record it, and plan the next step: another round, a re-measurement, or the compile.
+    """Measure one round, record it, and plan the next step: another round, a confirmation, or the compile.
 
     Raises:
         DeviceLostError: If nothing could be measured, and no candidate was being measured; the step is tried again,

@@ -31,7 +31,7 @@ KINDS = (
     "retry",
     "retried",
     "device-trouble",
-    "lane-lost",
+    "lane-lost",  # a track of a job ended: tracks were called lanes
     "compile-now",
     "quantised",
     "draft",

@@ -40,7 +40,7 @@ from tunefarm_app.jobs import terms as app_terms
 from tunefarm_app.records import importing
 from tunefarm_app.report import comparison as report_comparison
 from tunefarm_app.report import sweeps as report_sweeps
-from tunefarm_app.report.parts import ReportMeasurement, ReportNetwork, ReportRatio
+from tunefarm_app.report.sections import ReportMeasurement, ReportNetwork, ReportRatio
 from tunefarm_db import values
 from tunefarm_db.repositories.records import purges
 from tunefarm_text.job_terms import API_LIMITS, HELP, LABELS

@@ -85,7 +85,7 @@ def settings(database_url: str, tmp_path: Path) -> Settings:
         device_stale_sec=3600.0,
         lease_sec=60.0,  # no lease of the living may end, however busy the machine is; `let_leases_end`
         step_chain_sec=1.0,
-        max_losses=50,
+        max_step_attempts=50,
         round_size=4,
     )
 

@@ -46,7 +46,7 @@ def farm(server: PrivatePostgres, tmp_path: Path) -> Iterator[Farm]:
             tmp_path,
             database_url=server.url,
             device_retry_sec=0.05,
-            max_losses=10_000,  # leases are lost all the time
+            max_step_attempts=10_000,  # leases are lost all the time
             step_chain_sec=1.0,
             step_turn_sec=0.1,
         )

@@ -129,7 +129,7 @@ def test_a_track_pauses_while_another_one_commits(farm: Farm) -> None:
         repos.jobs.move(job.id, JobState.PAUSED)
     together = Together()
     with farm.services.uow.write() as repos:
-        repos.steps.hold(other.id, other.fence)
+        repos.steps.lock_claimed(other.id, other.fence)
         together.start(lambda: running._pause_quietly(farm.services, mine))
         together.join()
         assert repos.jobs.get(job.id, lock=True).state is JobState.PAUSED
@@ -170,7 +170,7 @@ def test_a_budget_changes_while_workers_are_at_the_steps(farm: Farm) -> None:
     job, steps = tuning(farm, 2)
     together = Together()
     with farm.services.uow.write() as repos:
-        repos.steps.hold(*_held(farm, steps[0]))
+        repos.steps.lock_claimed(*_held(farm, steps[0]))
         together.start(lambda: change_job(farm.services, job.id, JobChange(budget={"trials": 128})))
         together.start(lambda: resume_job(farm.services, job.id))
         together.join()

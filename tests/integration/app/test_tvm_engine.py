@@ -24,10 +24,10 @@ from waiting import wait_until
 from tunefarm_app.engines.tvm import TvmEngine
 from tunefarm_app.identity.tickets import GatewayWay
 from tunefarm_app.jobs.control import cancel_job
+from tunefarm_app.jobs.measure_again import measure_again, measuring_of
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.records.kernel_sources import Progress, source_of
 from tunefarm_app.report.assemble import job_report
-from tunefarm_app.report.measuring import measure_again, measuring_of
 from tunefarm_app.report.page import report_page
 from tunefarm_app.tuning.task_round import TaskRound
 from tunefarm_db.states.job import JobState

@@ -13,7 +13,7 @@ from tunefarm.embedded import supervisor
 from tunefarm.embedded.__main__ import _events, _fail, _wait_for_end
 from tunefarm.embedded.home import FarmHome
 from tunefarm.embedded.options import FarmOptions
-from tunefarm.embedded.parts import Facts
+from tunefarm.embedded.processes import Facts
 from tunefarm_tuning.core.errors import TunefarmError
 
 

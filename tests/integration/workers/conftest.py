@@ -37,7 +37,7 @@ def settings(tmp_path: Path, broker: Broker) -> Settings:
         broker_url=broker.url,
         store_dir=tmp_path / "store",
         lease_sec=3.0,
-        max_losses=50,  # a starved worker loses its lease, too, and no job may fail for that
+        max_step_attempts=50,  # a starved worker loses its lease, too, and no job may fail for that
         device_stale_sec=3600.0,
         engine="replay",
     )
@@ -51,7 +51,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "BROKER_URL": settings.broker_url.get_secret_value(),
         **{
             name.upper(): str(getattr(settings, name))
-            for name in ("store_dir", "lease_sec", "max_losses", "device_stale_sec", "engine")
+            for name in ("store_dir", "lease_sec", "max_step_attempts", "device_stale_sec", "engine")
         },
     }
     return {f"TUNEFARM_{name}": value for name, value in values.items()}

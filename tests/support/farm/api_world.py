@@ -185,7 +185,7 @@ class World:
         )
         self.farm.add_device(pool, pool)
         good = Good(known={"job_id": self._submit(pool)})
-        self.farm.with_engine(ReplayEngine(_lost)).with_settings(max_losses=1).run()
+        self.farm.with_engine(ReplayEngine(_lost)).with_settings(max_step_attempts=1).run()
         assert self.farm.job(good.known["job_id"]).state is JobState.FAILED
         return good
 

@@ -50,7 +50,7 @@ Value = TypeVar("Value")
 
 _SETTINGS: dict[str, Any] = {
     "lease_sec": 3.0,
-    "max_losses": 100_000,  # more are killed here than in a life
+    "max_step_attempts": 100_000,  # more are killed here than in a life
     "device_stale_sec": 1e6,
     "device_retry_sec": 0.2,
     "calibrate_every_sec": 0.0,

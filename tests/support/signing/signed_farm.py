@@ -12,7 +12,7 @@ from app_farm import Farm, farm_settings, make_farm
 
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.identity.signing import SigningKey, create_signing_key, public_path
-from tunefarm_app.report.measuring import signed_statement
+from tunefarm_app.jobs.artifacts import signed_statement
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Job
 

@@ -19,7 +19,7 @@ def settings(tmp_path: Path) -> Settings:
     return farm_settings(
         tmp_path,
         device_retry_sec=0.01,
-        max_losses=3,
+        max_step_attempts=3,
         lease_sec=30.0,
     )
 

@@ -118,3 +118,14 @@ def test_whoever_requires_signatures_must_sign(monkeypatch, tmp_path) -> None:
         load_settings()
     monkeypatch.setenv("TUNEFARM_SIGNING_KEY", str(tmp_path / "key.pem"))
     assert load_settings().require_signatures
+
+
+def test_older_names_of_settings_still_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = {"database_url": "sqlite:///x", "broker_url": "redis://x", "store_dir": "/tmp"}
+    monkeypatch.setenv("TUNEFARM_MAX_ATTEMPTS", "5")
+    monkeypatch.setenv("TUNEFARM_MAX_LOSSES", "50")
+    settings = load_settings(**others)
+    assert (settings.max_step_faults, settings.max_step_attempts) == (5, 50)
+    monkeypatch.setenv("TUNEFARM_MAX_STEP_FAULTS", "7")
+    assert load_settings(**others).max_step_faults == 7
+    assert load_settings(**others, max_step_faults=9).max_step_faults == 9

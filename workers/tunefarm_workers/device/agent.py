@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tunefarm_tuning.core.output_file import write_durably
 from tunefarm_tuning.process.lifeline import adopt_orphans
 from tunefarm_tuning.process.sandbox import sandbox_state
 from tunefarm_workers.device.api_client import ApiClient
@@ -200,9 +201,7 @@ class Agent:
         }
         self._emit(event)
         log.info("%s%s", self._state, f": {keeper.reason}" if keeper is not None and keeper.reason else "")
-        part = self._settings.work_dir / f".{STATE_FILE}.part"
-        part.write_text(json.dumps(event), encoding="utf-8")
-        part.replace(self._settings.work_dir / STATE_FILE)
+        write_durably(self._settings.work_dir / STATE_FILE, json.dumps(event), mode=0o644)
 
     def _close(self) -> None:
         leaving = {**self._status(), "ready": False, "reason": "the agent is stopping"}

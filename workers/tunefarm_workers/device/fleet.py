@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from tunefarm_tuning.core.output_file import write_durably
 from tunefarm_tuning.process.lifeline import adopt_orphans, die_with_parent, end_orphans
 from tunefarm_workers.device.agent import STATE_FILE
 from tunefarm_workers.device.backoff import Backoff
@@ -77,9 +78,7 @@ class Fleet:
         if event == self._last_event:
             return
         self._last_event = event
-        part = self._state_path.with_name(f".{STATE_FILE}.part")
-        part.write_text(json.dumps(event), encoding="utf-8")
-        part.replace(self._state_path)
+        write_durably(self._state_path, json.dumps(event), mode=0o644)
 
 
 class _Member:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sqlalchemy import select, update
 
 from tunefarm_db.repositories.base import MAX_LIMIT, Repository, checked_limit
@@ -46,3 +48,9 @@ class Events(Repository):
         """Return the events above `seq`, in order, at most `limit`."""
         query = select(_EVENTS).where(EventRow.job_id == job_id, EventRow.seq > seq)
         return self._all(Event, query.order_by(EventRow.seq).limit(checked_limit(limit)))
+
+    def with_data(self, job_id: str, kind: str, data: Mapping[str, str]) -> tuple[Event, ...]:
+        """Return the job's events of this kind whose data has these values, in order."""
+        same = [EventRow.data[name].as_string() == value for name, value in data.items()]
+        query = select(_EVENTS).where(EventRow.job_id == job_id, EventRow.kind == kind, *same)
+        return self._all(Event, query.order_by(EventRow.seq))

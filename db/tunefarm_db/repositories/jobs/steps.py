@@ -76,12 +76,14 @@ class Steps(JobSteps):
         """Return the job's steps, oldest first."""
         return self._all(Step, select(_STEPS).where(StepRow.job_id == job_id).order_by(StepRow.id))
 
-    def claim(self, step_id: str, owner: str, lease_sec: float, *, max_attempts: int = 3) -> Step | None:
+    def claim(
+        self, step_id: str, owner: str, lease_sec: float, *, max_attempts: int | None = None
+    ) -> Step | None:
         """Lease the step for `lease_sec`, under a new fence.
 
         Returns:
             The claimed step, or None if it cannot be claimed: it is not due, done, held by another worker,
-            or was tried `max_attempts` times (then `reap_expired` fails it).
+            or was tried `max_attempts` times (then `reap_expired` fails it; None: it may be tried any number of times).
         """
         statement = update(_STEPS).where(StepRow.id == step_id, _claimable(max_attempts))
         return self._first(Step, _taken(statement, owner, lease_sec))
@@ -91,7 +93,7 @@ class Steps(JobSteps):
         statement = update(_STEPS).where(_held(step_id, fence)).values(lease_until=db_now() + lease_sec)
         return self._run(statement).rowcount == 1
 
-    def hold(self, step_id: str, fence: int) -> Step:
+    def lock_claimed(self, step_id: str, fence: int) -> Step:
         """Check that this worker holds the step, and lock the step until the end of the unit of work.
 
         Every unit of work that writes for a step calls this first.
@@ -188,7 +190,7 @@ class Steps(JobSteps):
         step_ids = self._lock(StepRow.id == step_id, StepRow.state == StepState.READY, skip_locked=True)
         return next(iter(self._change(step_ids, not_before=db_now(), sent_at=db_now())), None)
 
-    def reap_expired(self, max_attempts: int = 3) -> tuple[Step, ...]:
+    def reap_expired(self, max_attempts: int) -> tuple[Step, ...]:
         """Take back steps whose lease expired, and fail ready ones without further attempts; locked ones are skipped.
 
         Returns:
@@ -227,10 +229,11 @@ class Steps(JobSteps):
         return self._change(step_ids, state=StepState.CANCELLED, finished_at=db_now(), **NOT_LEASED)
 
 
-def _claimable(max_attempts: int) -> ColumnElement[bool]:
+def _claimable(max_attempts: int | None) -> ColumnElement[bool]:
     ready = and_(StepRow.state == StepState.READY, StepRow.not_before <= db_now())
     expired = and_(StepRow.state == StepState.LEASED, StepRow.lease_until < db_now())
-    return and_(or_(ready, expired), StepRow.attempts < max_attempts)
+    due = or_(ready, expired)
+    return due if max_attempts is None else and_(due, StepRow.attempts < max_attempts)
 
 
 def _held(step_id: str, fence: int) -> ColumnElement[bool]:

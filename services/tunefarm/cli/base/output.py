@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tunefarm.cli.base.references import is_whole_id
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.core.output_file import writing
+from tunefarm_tuning.core.output_file import output_file, writing
 from tunefarm_tuning.core.untrusted_text import clean
 
 if TYPE_CHECKING:
@@ -234,10 +234,8 @@ def write_whole(path: Path, text: str) -> None:
     Raises:
         InvalidInputError: ``cannot-write``.
     """
-    part = path.with_name(f".{path.name}.part")
-    with writing(path):
+    with output_file(path) as part, writing(path):
         part.write_text(text, encoding="utf-8")
-        part.replace(path)
 
 
 def check_folder(folder: Path) -> None:

@@ -13,6 +13,7 @@ from tunefarm.cli.base.connect import Home
 from tunefarm.cli.base.output import Output
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.output_file import output_file
 
 app = group("db", "Upgrade, check and back up the database.")
 
@@ -119,16 +120,12 @@ def back_up_database(
         raise InvalidInputError(f"{source_path}: there is no such database", code="no-database")
     if file.exists():
         raise FileExistsError(17, "exists already", str(file))
-    part = file.with_name(f".{file.name}.part")
-    try:
-        with (
-            closing(sqlite3.connect(f"file:{source_path}?mode=ro", uri=True)) as source,
-            closing(sqlite3.connect(part)) as copy,
-        ):
-            source.backup(copy)
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
+    with (
+        output_file(file) as part,
+        closing(sqlite3.connect(f"file:{source_path}?mode=ro", uri=True)) as source,
+        closing(sqlite3.connect(part)) as copy,
+    ):
+        source.backup(copy)
     size_bytes = file.stat().st_size
     out.result({"backup": str(file), "size_bytes": size_bytes}, f"{file}  {quantities.size(size_bytes)}")
 

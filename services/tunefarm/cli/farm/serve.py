@@ -128,11 +128,11 @@ def _check_names(settings: dict[str, str]) -> None:
     Raises:
         InvalidInputError: ``bad-setting``.
     """
-    from tunefarm_app.settings import Settings
+    from tunefarm_app.settings import OLDER_NAMES, Settings
 
     known = [name.upper() for name in Settings.model_fields if name not in _ITS_OWN]
     for name in settings:
-        if name not in known:
+        if name not in known and name.lower() not in OLDER_NAMES:
             near = get_close_matches(name, known, n=2) or ["ROUND_SIZE"]
             raise InvalidInputError(
                 f"--setting {name} is unknown or cannot be given here: write it like {' or '.join(near)}",

@@ -77,16 +77,17 @@ class Job(Shown, Answer):
         model_name: Name of the model; empty if the server is of an earlier release.
         state: ``queued``, ``extracting``, ``tuning``, ``compiling``, ``paused``, ``succeeded``, ``failed`` or
             ``cancelled``.
-        budget: ``trials``, ``wall_sec``, ``patience_trials``, ``min_gain_per_min``; None if a limit is not set.
+        budget: ``trials``, ``wall_sec``, ``job_sec``, ``patience_trials``, ``min_gain_per_min``; None if a limit is not set.
         best_latency_sec: Sum of the best kernel times, weighted by calls per inference; None until each task has one.
         network_latency_sec: Measured latency of the artifact; before there is one, the least of `networks`; None until the network was
             timed.
         speedups: How many times as fast as ``untuned``, ``onnxruntime`` and others the artifact is; empty until there is one.
         tags: Words by which people find it again; `note` is a text for people.
         tuned_sec: Seconds of search spent.
-        eta_sec: Expected remaining seconds of search. None if the job is not searching, has no limit of time or trials,
-            or the server does not report it.
-        stop_reason: Limit that ended the search, or ``exhausted``.
+        eta_sec: Expected remaining seconds of the job, compile included. None if nobody knows, the job has no limit of time or
+            trials, or the server does not report it.
+        stop_reason: Limit that ended the search; ``exhausted`` where nothing was left to try; ``finished`` if somebody ended it;
+            ``no-search`` or ``no-tasks`` where there was none. None before the end.
         priority: Jobs with a higher priority get devices first.
         waiting: What it waits for (a device, its turn on a device, a worker, another attempt); None if working.
         error: Error, if it failed; else None.

@@ -21,11 +21,11 @@ from tunefarm_api.web.forms import Form, FormDep, labels_of, number_of, refused_
 from tunefarm_api.web.jobs.job_form import baselines_in
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.control import cancel_job, finish_job, pause_job, resume_job, retry_job
+from tunefarm_app.jobs.measure_again import measure_again
 from tunefarm_app.jobs.submit import compile_now
 from tunefarm_app.report.document import JobReport
-from tunefarm_app.report.measuring import measure_again
 from tunefarm_app.runtime.composition import Services
-from tunefarm_app.storage.rows import own_wall_sec
+from tunefarm_app.storage.job_options import own_wall_sec
 from tunefarm_tuning.core.errors import InvalidInputError
 
 router = APIRouter(include_in_schema=False)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tunefarm_api.web.jobs.job_view import (
-    ACTIVE,
     Speedup,
+    device_of,
     measured_speedup,
     progress_words,
     speedup_over_runtime,
@@ -28,6 +28,7 @@ class JobLine:
     job: Job
     model_name: str
     waiting: str | None
+    device: str | None
     share: float | None
     done_words: str
     left: TimeLeft | None
@@ -40,12 +41,6 @@ class JobLine:
         """Why it failed, if it did."""
         return str((self.job.error or {}).get("message", ""))
 
-    @property
-    def device(self) -> str | None:
-        """The device that the job is at work on; None where there is none."""
-        device = self.job.progress.get("device")
-        return device if isinstance(device, str) and self.job.state in ACTIVE else None
-
 
 def job_lines(repos: Repositories, jobs: Sequence[ListedJob]) -> list[JobLine]:
     """Return the lines, in order."""
@@ -57,6 +52,7 @@ def job_lines(repos: Repositories, jobs: Sequence[ListedJob]) -> list[JobLine]:
             job=listed.job,
             model_name=listed.model_name,
             waiting=why_waiting(listed.job, steps.get(listed.job.id), now),
+            device=device_of(listed.job),
             share=share_done(listed.job),
             done_words=progress_words(listed.job),
             left=time_left(listed.job),

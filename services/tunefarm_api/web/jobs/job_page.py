@@ -14,7 +14,7 @@ from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.web.charts.curve import Curves, chart, measured_sec
 from tunefarm_api.web.jobs.job_view import (
-    ACTIVE,
+    device_of,
     measured_speedup,
     progress_words,
     speedup_over_runtime,
@@ -32,12 +32,12 @@ from tunefarm_api.web.jobs.report_view import (
 from tunefarm_api.web.jobs.task_view import task_lines
 from tunefarm_api.web.jobs.time_bar import bar_parts
 from tunefarm_api.web.rendering import page
+from tunefarm_app.jobs.measure_again import measuring_of
 from tunefarm_app.jobs.progress import share_done, time_left
 from tunefarm_app.jobs.trace import job_trace, short_trace
 from tunefarm_app.leases.device_turns import why_waiting
 from tunefarm_app.records.rooflines import job_rooflines
 from tunefarm_app.report.measurements import measured_beside, timed_beside, which_is_shown
-from tunefarm_app.report.measuring import measuring_of
 from tunefarm_app.report.networks import curve_words, fastest_network, network_words, networks_of
 from tunefarm_app.report.numbers import (
     latency_of,
@@ -47,7 +47,7 @@ from tunefarm_app.report.numbers import (
     tuned_words,
     untried_sentence,
 )
-from tunefarm_app.storage.rows import searches
+from tunefarm_app.storage.job_options import searches
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Draft, Job, JobTask, StepKind
@@ -116,7 +116,7 @@ def job_page(
         draft=draft if artifact is None else None,
         so_far=so_far,
         waiting=why_waiting(job, step, now),
-        has_device=job.state in ACTIVE,
+        device=device_of(job),
         phases=phases_of(job, milestones, now=now, imported=imported, report=report),
         share=share_done(job),
         done_words=progress_words(job),

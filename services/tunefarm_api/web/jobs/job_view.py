@@ -14,7 +14,7 @@ from tunefarm_text.job_terms import RUNTIMES
 from tunefarm_text.quantities import duration, plural
 from tunefarm_tuning.search.task_groups import latency_sec
 
-ACTIVE = frozenset({JobState.QUEUED, JobState.EXTRACTING, JobState.TUNING, JobState.COMPILING})
+_AT_WORK = frozenset({JobState.QUEUED, JobState.EXTRACTING, JobState.TUNING, JobState.COMPILING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,3 +109,9 @@ def speedup_so_far(tasks: Sequence[JobTask]) -> Speedup | None:
 def first_cost_sec(task: JobTask) -> float | None:
     """Return the best cost after the first round that had one."""
     return next((cost for _, cost in task.history if cost is not None), None)
+
+
+def device_of(job: Job) -> str | None:
+    """Return the name of the device that the job was last at work on; None if it had none yet, is paused, or ended."""
+    device = job.progress.get("device")
+    return device if isinstance(device, str) and job.state in _AT_WORK else None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tunefarm_app.storage.rows import searches
+from tunefarm_app.storage.job_options import searches
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Event, Job
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tunefarm_app.report.evidence import Evidence, baseline_facts
 from tunefarm_app.report.numbers import breakdown, kernel_numbers, ratios_of
-from tunefarm_app.report.parts import ReportRatio
+from tunefarm_app.report.sections import ReportRatio
 from tunefarm_app.report.sentences import exceeding_kernels, rough_latencies
 from tunefarm_db.values import JobTask
 from tunefarm_text import quantities

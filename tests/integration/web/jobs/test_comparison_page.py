@@ -6,7 +6,7 @@ from timing_engine import note_timing
 from tunefarm_api.web.jobs.comparison_page import HEIGHT, WIDTH, chart_of
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.report.comparison import compare_jobs
-from tunefarm_app.report.parts import ReportRatio
+from tunefarm_app.report.sections import ReportRatio
 
 
 def test_jobs_are_chosen_and_compared(browser: Browser, farm) -> None:

@@ -16,10 +16,10 @@ from tunefarm_app.access.quotas import WINDOW_SEC, KeyLimits, QuotaError, reserv
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.control import cancel_job, retry_job
+from tunefarm_app.jobs.measure_again import measure_again
 from tunefarm_app.jobs.submit import JobRequest, compile_now, submit_job
 from tunefarm_app.models.removal import delete_model
 from tunefarm_app.models.uploads import begin_upload, end_upload
-from tunefarm_app.report.measuring import measure_again
 from tunefarm_app.storage.blob_store import too_large
 from tunefarm_db.acting import Acting, act_as
 from tunefarm_db.states.job import JobState

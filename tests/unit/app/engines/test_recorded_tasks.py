@@ -16,7 +16,6 @@ from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.interfaces import BuildInput, MeasureInput
 from tunefarm_tuning.records.record import TuningRecord
-from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.testing.synthetic import synthetic_task, tiny_space
 
 TASK, SPACE = synthetic_task("conv", weight=3), tiny_space()
@@ -71,8 +70,7 @@ def test_recorded_seconds_pass_until_the_step_is_cancelled(farm, tmp_path: Path)
     engine = ReplayEngine()
     path = tmp_path / "net.onnx"
     path.write_bytes(recorded(scale=1e4).to_bytes())
-    model = engine.import_model(path, {}, {}, cancellation=Cancellation())
-    (task,) = engine.extract_tasks(model, Target(kind="llvm"), cancellation=Cancellation())
+    (task,) = engine.import_model(path, {}, {}, cancellation=Cancellation()).tasks
     cancellation = Cancellation()
     threading.Timer(0.3, cancellation.cancel).start()
     with engine.measuring(farm.add_device(), cancellation=cancellation) as option:
@@ -89,8 +87,7 @@ def test_seeds_tell_equal_recordings_apart(tmp_path: Path) -> None:
     keys = []
     for seed in (0, 0, 1):
         path.write_bytes(recorded(seed=seed).to_bytes())
-        model = engine.import_model(path, {}, {}, cancellation=Cancellation())
-        (task,) = engine.extract_tasks(model, Target(kind="llvm"), cancellation=Cancellation())
+        (task,) = engine.import_model(path, {}, {}, cancellation=Cancellation()).tasks
         keys.append(task.workload.key)
     assert keys[0] == keys[1] != keys[2]
 

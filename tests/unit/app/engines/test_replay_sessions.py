@@ -19,7 +19,6 @@ from tunefarm_tuning.core.errors import DeviceLostError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.measure.interfaces import BuildInput, DeviceInfo, MeasureInput
-from tunefarm_tuning.target.parse import parse_target
 
 pytest.importorskip("tvm")
 
@@ -36,8 +35,7 @@ def test_a_device_that_opens_no_session_has_no_measurements(farm, tmp_path: Path
     scenario.write_bytes(Scenario(tasks=1).to_bytes())
     never = Cancellation()
     engine = ReplayEngine(remote=nowhere)
-    model = engine.import_model(scenario, {}, {}, cancellation=never)
-    (task,) = engine.extract_tasks(model, parse_target("llvm"), cancellation=never)
+    (task,) = engine.import_model(scenario, {}, {}, cancellation=never).tasks
     with engine.measuring(device, cancellation=never) as option:
         assert isinstance(option.runner, SessionRunner)
         config = option.builder.config_space(task).config_at(0)

@@ -188,7 +188,7 @@ def lost(task, config):
 
 
 def test_a_failed_job_is_retried_with_what_failed(farm, tuning_job) -> None:
-    broken = farm.with_engine(ReplayEngine(lost)).with_settings(max_losses=1)
+    broken = farm.with_engine(ReplayEngine(lost)).with_settings(max_step_attempts=1)
     broken.run()
     failed = farm.job(tuning_job.id)
     assert (failed.state, failed.error["code"], failed.trials) == (JobState.FAILED, "device-lost", 8)
@@ -216,7 +216,7 @@ def test_a_failed_compile_is_retried_without_another_search(farm) -> None:
 
     farm.add_device()
     job = farm.submit(farm.ready_model(), trials=8)
-    farm.with_engine(Broken()).with_settings(max_losses=1).run()
+    farm.with_engine(Broken()).with_settings(max_step_attempts=1).run()
     assert farm.job(job.id).error["code"] == "store-unavailable"
     rounds = [step.id for step in farm.steps(job.id) if step.kind is StepKind.TUNE]
     assert retry_job(farm.services, job.id).state is JobState.COMPILING

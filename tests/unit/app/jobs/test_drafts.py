@@ -9,10 +9,10 @@ from app_farm import Farm
 
 from tunefarm_app.engines.interface import CompiledFile
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.jobs.artifacts import artifact_of, best_so_far
 from tunefarm_app.jobs.control import cancel_job
 from tunefarm_app.jobs.drafts import offer_draft
 from tunefarm_app.jobs.submit import compile_now
-from tunefarm_app.report.measuring import artifact_of, best_so_far
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Draft, Job
 from tunefarm_tuning.core.errors import ConflictError

@@ -7,12 +7,12 @@ from dataclasses import fields, replace
 import pytest
 
 from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.jobs.artifacts import artifact_of
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.control import cancel_job
 from tunefarm_app.jobs.submit import JobRequest, SubmittedJob, compile_now, submit_job
 from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_app.models.removal import delete_model
-from tunefarm_app.report.measuring import artifact_of
 from tunefarm_db.states.job import JobState
 from tunefarm_text import job_terms
 from tunefarm_tuning import tuner

@@ -7,10 +7,10 @@ import pytest
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.control import pause_job, resume_job
+from tunefarm_app.jobs.measure_again import measure_again, measuring_of
 from tunefarm_app.jobs.terms import parse_priority
 from tunefarm_app.leases.device_turns import FOR_A_WORKER, why_waiting
 from tunefarm_app.operations.reconcile import send_due
-from tunefarm_app.report.measuring import measure_again, measuring_of
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import StepState

@@ -271,7 +271,7 @@ def test_a_job_whose_devices_all_go_says_that_it_waits(farm, engine, workers) ->
 
 
 def test_a_track_that_fails_for_good_leaves_the_job_to_the_others(farm, engine, workers) -> None:
-    farm = farm.with_settings(max_losses=1)
+    farm = farm.with_settings(max_step_attempts=1)
     for number in range(2):
         farm.add_device(f"dev-{number}")
     job = farm.submit(farm.ready_model(Scenario(tasks=1)), trials=48)

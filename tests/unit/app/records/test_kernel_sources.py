@@ -154,7 +154,7 @@ def test_a_crash_is_tried_again_and_then_told(farm: Any, done: Job) -> None:
     assert look(broken, done).progress is Progress.MAKING
     while look(broken, done).progress is Progress.MAKING:
         farm.run_again(crashing)
-    assert crashing.asked == farm.services.settings.max_attempts
+    assert crashing.asked == farm.services.settings.max_step_faults
     view = look(broken, done)
     assert view.progress is Progress.FAILED
     assert "boom" in (view.error or {})["message"]
@@ -163,7 +163,7 @@ def test_a_crash_is_tried_again_and_then_told(farm: Any, done: Job) -> None:
 def test_workers_that_die_of_it(farm: Any, done: Job) -> None:
     ask(farm, done)
     (step_id,) = farm.inbox.messages
-    for _ in range(farm.services.settings.max_losses):
+    for _ in range(farm.services.settings.max_step_attempts):
         with farm.services.uow.write() as repos:
             repos.steps.claim(step_id, "somebody", 30.0, max_attempts=100)
         farm.end_leases()

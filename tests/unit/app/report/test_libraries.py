@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tunefarm_app.report.libraries import libraries_ahead
-from tunefarm_app.report.parts import ReportAlternative
+from tunefarm_app.report.sections import ReportAlternative
 
 
 def alternative(key: str, sum_sec: float, **more: Any) -> ReportAlternative:

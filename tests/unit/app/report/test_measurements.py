@@ -10,12 +10,12 @@ from app_farm import Farm
 from reported_farm import ReportingEngine, finished_job
 from timing_engine import WITH_RUNTIME, measured, timed
 
+from tunefarm_app.jobs.measure_again import measuring_of
 from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.document import JobReport
 from tunefarm_app.report.measurements import KEPT, which_is_shown
-from tunefarm_app.report.measuring import measuring_of
 from tunefarm_app.report.page import report_page
-from tunefarm_app.report.parts import ReportKernelSums
+from tunefarm_app.report.sections import ReportKernelSums
 from tunefarm_db.values import Json
 from tunefarm_tuning.compiler.report import latency_report
 from tunefarm_tuning.core.latency import Latency, TimedAgain

@@ -15,7 +15,7 @@ from tunefarm_app.report.charts import _LARGEST, time_stacks
 from tunefarm_app.report.document import JobReport
 from tunefarm_app.report.hybrid import ReportHybrid, hybrid_sentence
 from tunefarm_app.report.page import content_security_policy, report_page
-from tunefarm_app.report.shape_parts import ReportOtherShapes
+from tunefarm_app.report.shape_sections import ReportOtherShapes
 from tunefarm_text.coverage_words import REASONS
 
 TASKS = 3

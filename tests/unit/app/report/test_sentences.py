@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tunefarm_app.report.document import JobReport
-from tunefarm_app.report.parts import ReportAlternative, ReportDisturbance
+from tunefarm_app.report.sections import ReportAlternative, ReportDisturbance
 from tunefarm_app.report.sentences import not_measured, rough_latencies, summary
 
 

@@ -83,7 +83,7 @@ def test_a_key_that_is_gone_costs_no_compile(tmp_path: Path) -> None:
         Signer.of(farm.services)
     assert failed.value.code == "no-signing-key"
     assert farm.job(job.id).state is JobState.COMPILING
-    for _ in range(farm.services.settings.max_losses + 1):
+    for _ in range(farm.services.settings.max_step_attempts + 1):
         try_again(farm)
         assert farm.job(job.id).state is JobState.COMPILING
     held.rename(key)

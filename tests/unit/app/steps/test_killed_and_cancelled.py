@@ -90,7 +90,7 @@ def test_kills_of_workers_are_no_faults_of_their_step(farm, faults, state) -> No
     model = farm.ready_model(Scenario(tasks=0))
     farm.add_device()
     job = farm.submit(model)
-    farm = farm.with_settings(max_losses=Settings.model_fields["max_losses"].default)
+    farm = farm.with_settings(max_step_attempts=Settings.model_fields["max_step_attempts"].default)
     farm.run(steps=1)
     (step_id,) = farm.inbox.messages
     farm.inbox.messages.clear()
@@ -186,7 +186,7 @@ def test_a_step_over_its_time_is_stopped(farm) -> None:
     model = farm.ready_model(Scenario(tasks=0, compile_sec=60.0))
     farm.add_device()
     job = farm.submit(model)
-    farm.with_settings(compile_time_limit_sec=0.5, max_attempts=1).run()
+    farm.with_settings(compile_time_limit_sec=0.5, max_step_faults=1).run()
     assert farm.job(job.id).error["code"] == "step-timeout"
 
 

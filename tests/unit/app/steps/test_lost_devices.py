@@ -16,7 +16,7 @@ from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import DeviceState, NewTrial
 from tunefarm_tuning.core.cancellation import Closing
-from tunefarm_tuning.core.errors import broke_protocol
+from tunefarm_tuning.core.errors import BROKE_PROTOCOL, broke_protocol
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.gpu.state import busy
 from tunefarm_tuning.measure.interfaces import Failure, MeasureResult
@@ -83,6 +83,31 @@ def test_a_device_that_measures_nothing_is_quarantined_and_the_job_goes_on_elsew
     assert farm.trials(job.id)[0].outcome == "ok"
 
 
+def test_a_device_is_not_quarantined_for_the_misses_of_another(farm, tuning_job) -> None:
+    farm.with_engine(ReplayEngine(answer=lost)).run()
+    (first,) = farm.devices()
+    with farm.services.uow.write() as repos:
+        repos.devices.apply(first.id, DeviceEvent.UNREADY)
+    second = farm.add_device("dev-2")
+    farm.run_again(ReplayEngine(answer=lost))
+    assert farm.steps(tuning_job.id)[-1].attempts == 2
+    assert farm.events(tuning_job.id).count("device-trouble") == 2
+    assert farm.device(second.id).state is DeviceState.ONLINE, "it missed once"
+
+
+def test_a_device_is_not_quarantined_for_killed_workers(farm, tuning_job) -> None:
+    step = farm.steps(tuning_job.id)[-1]
+    with farm.services.uow.write() as repos:
+        assert repos.steps.claim(step.id, "a worker that is killed", 60.0) is not None
+    farm.end_leases()
+    with farm.services.uow.write() as repos:
+        assert repos.steps.reap_expired(3)
+    farm.run_again(ReplayEngine(answer=lost))
+    assert farm.steps(tuning_job.id)[-1].attempts == 2
+    assert farm.events(tuning_job.id).count("device-trouble") == 1
+    assert farm.devices()[0].state is DeviceState.ONLINE, "it missed once"
+
+
 def test_a_device_that_attacks_its_client_is_held_at_once(farm, tuning_job) -> None:
     def attacked(task, config):
         return Failure(Outcome.INFRASTRUCTURE_ERROR, broke_protocol("dev-1", "it sent a request").message)
@@ -91,12 +116,27 @@ def test_a_device_that_attacks_its_client_is_held_at_once(farm, tuning_job) -> N
     (device,) = farm.devices()
     assert (device.state, device.held) == (DeviceState.QUARANTINED, True)
     assert "it sent a request" in device.reason
+    assert farm.steps(tuning_job.id)[-1].error["code"] == BROKE_PROTOCOL
     with farm.services.uow.write() as repos:  # a clean calibration does not release it
         assert repos.devices.apply(device.id, DeviceEvent.CLEAN).state is DeviceState.QUARANTINED
     farm.add_device("dev-2")
     farm.run_again(ReplayEngine())
     assert farm.job(tuning_job.id).state is JobState.SUCCEEDED
     assert command_device(farm.services, device.id, DeviceEvent.RELEASE).state is DeviceState.OFFLINE
+
+
+def test_what_was_measured_before_an_attack_stays(farm, tuning_job) -> None:
+    measured = []
+
+    def attacking(task, config):
+        measured.append(config)
+        attack = broke_protocol("dev-1", "it sent a request").message
+        return (1e-3,) if len(measured) <= 3 else Failure(Outcome.INFRASTRUCTURE_ERROR, attack)
+
+    farm.with_engine(ReplayEngine(answer=attacking)).run()
+    (device,) = farm.devices()
+    assert (device.state, device.held) == (DeviceState.QUARANTINED, True)
+    assert farm.job(tuning_job.id).trials == 3
 
 
 def test_a_gpu_that_somebody_uses_is_waited_for(farm, tuning_job) -> None:
@@ -149,7 +189,12 @@ def test_a_lost_device_is_reported_by_its_own_message(farm, tuning_job) -> None:
     farm.with_engine(Refusing(answer=lost)).run()
     with farm.services.uow.read() as repos:
         (trouble,) = [e.data for e in repos.events.after(tuning_job.id) if e.kind == "device-trouble"]
-    assert trouble == {"device": "dev-1", "message": "the device is gone"}
+    assert trouble == {
+        "device": "dev-1",
+        "message": "the device is gone",
+        "device_id": farm.devices()[0].id,
+        "step_id": farm.steps(tuning_job.id)[-1].id,
+    }
     assert farm.steps(tuning_job.id)[-1].error["message"].endswith("the device is gone")
 
 

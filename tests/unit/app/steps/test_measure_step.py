@@ -9,11 +9,11 @@ from app_farm import Farm
 from timing_engine import TimingEngine, measured, timed
 
 from tunefarm_app.jobs.control import cancel_job
+from tunefarm_app.jobs.measure_again import Measuring, measure_again, measuring_of
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.leases.step_lease import StepLease
 from tunefarm_app.models.removal import delete_model
 from tunefarm_app.report.assemble import job_report
-from tunefarm_app.report.measuring import Measuring, measure_again, measuring_of
 from tunefarm_app.report.numbers import latency_of, ratios_of, speedups_of
 from tunefarm_app.steps.measure_step import run_measure
 from tunefarm_db.states.device import DeviceEvent

@@ -81,7 +81,7 @@ def test_a_bug_of_ours_shows_no_stack_to_users(farm) -> None:
     model = farm.ready_model(Scenario(tasks=0))
     farm.add_device()
     job = farm.submit(model)
-    farm.with_settings(max_attempts=1).with_engine(Buggy()).run()
+    farm.with_settings(max_step_faults=1).with_engine(Buggy()).run()
     error = farm.job(job.id).error
     assert error["code"] == "internal"
     assert error["message"] == "the compile step broke: KeyError: 'missing'"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_app.storage.rows import engine_model, shares_tasks_of_any_cpu
+from tunefarm_app.storage.pipelines import shares_tasks_of_any_cpu
+from tunefarm_app.storage.rows import engine_model
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.model import Specialisation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_app.storage.rows import file_end, file_stem
+from tunefarm_app.storage.file_names import file_end, file_stem
 
 
 @pytest.mark.parametrize(

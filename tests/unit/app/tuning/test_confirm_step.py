@@ -12,7 +12,7 @@ from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.jobs.control import cancel_job
 from tunefarm_app.operations.reconcile import reap
 from tunefarm_app.steps.run import run_step
-from tunefarm_app.tuning.re_measurement import ReMeasurement, first_that_fits
+from tunefarm_app.tuning.confirmation import Confirmation, first_that_fits
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import StepKind, StepState
 from tunefarm_tuning.core.outcome import Outcome
@@ -199,7 +199,7 @@ def test_a_late_confirmation_is_rejected(start) -> None:
 
 
 def test_a_confirmation_that_kills_its_workers_does_not_fail_the_job(start) -> None:
-    farm, job = start(Deadly(deaths=100), max_losses=2)
+    farm, job = start(Deadly(deaths=100), max_step_attempts=2)
     for _ in range(2):
         with pytest.raises(Killed):
             farm.run()
@@ -237,7 +237,7 @@ def test_a_device_that_is_lost_does_not_fail_the_job(start) -> None:
         def in_confirmation(self) -> None:
             self.lost = True
 
-    farm, job = start(Losing(), max_losses=1)
+    farm, job = start(Losing(), max_step_attempts=1)
     farm.run_until_quiet()
     assert farm.job(job.id).state is JobState.SUCCEEDED
     assert confirmed(farm, job) == []
@@ -265,8 +265,8 @@ def test_what_breaks_in_a_confirmation_is_told(start) -> None:
 
 def test_no_more_is_confirmed_than_the_time_allows(start) -> None:
     _, job = start(Lucky())
-    large = ReMeasurement(position=0, configs=(), share_sec=2.0, expected_sec=30.0)
-    small = ReMeasurement(position=1, configs=(), share_sec=1.0, expected_sec=3.0)
+    large = Confirmation(position=0, configs=(), share_sec=2.0, expected_sec=30.0)
+    small = Confirmation(position=1, configs=(), share_sec=1.0, expected_sec=3.0)
     timed = replace(job, budget={"wall_sec": 60.0})
     assert first_that_fits([large, small], replace(timed, tuned_sec=10.0)) is large
     assert first_that_fits([large, small], replace(timed, tuned_sec=50.0)) is small

@@ -9,10 +9,10 @@ import pytest
 from app_farm import Farm
 
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.jobs.artifacts import best_so_far
 from tunefarm_app.jobs.control import cancel_job
 from tunefarm_app.operations.reconcile import reap
 from tunefarm_app.report.assemble import job_report
-from tunefarm_app.report.measuring import best_so_far
 from tunefarm_app.report.numbers import latency_of
 from tunefarm_app.steps.run import run_step
 from tunefarm_db.states.job import JobState

@@ -14,7 +14,7 @@ from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.jobs.submit import JobRequest, submit_job
 from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.page import report_page
-from tunefarm_app.storage.rows import pipeline_of
+from tunefarm_app.storage.pipelines import pipeline_of
 from tunefarm_db.states.job import JobState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.search.budget import Budget

@@ -93,3 +93,14 @@ def test_a_file_that_cannot_be_written_has_the_name_that_was_given(tmp_path: Pat
     ) as refused:
         write_whole(tmp_path / "none" / "out.jsonl", "x")
     assert refused.value.code == "cannot-write"
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    write_whole(path, "first")
+    write_whole(path, "second")
+    assert [file.name for file in tmp_path.iterdir()] == ["report.json"]
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(path, "third \ud800")
+    assert path.read_text() == "second"
+    assert [file.name for file in tmp_path.iterdir()] == ["report.json"]

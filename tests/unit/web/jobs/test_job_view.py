@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from job_values import job, task
 
-from tunefarm_api.web.jobs.job_view import progress_words, speedup_so_far
+from tunefarm_api.web.jobs.job_view import device_of, progress_words, speedup_so_far
+from tunefarm_db.states.job import JobState
 
 
 def test_progress_is_held_against_the_limits_that_there_are() -> None:
@@ -30,3 +31,18 @@ def test_the_speed_up_so_far_weighs_the_kernels() -> None:
     assert speedup_so_far(tasks).ratio == pytest.approx(6 / 4)
     assert speedup_so_far([*tasks, task()]) is None
     assert speedup_so_far([]) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "progress", "device"),
+    [
+        (JobState.TUNING, {"device": "dev-1"}, "dev-1"),
+        (JobState.TUNING, {}, None),
+        (JobState.PAUSED, {"device": "dev-1"}, None),
+        (JobState.SUCCEEDED, {"device": "dev-1"}, None),
+    ],
+)
+def test_a_job_at_work_names_its_device(
+    state: JobState, progress: dict[str, str], device: str | None
+) -> None:
+    assert device_of(job(state=state, progress=progress)) == device

@@ -134,9 +134,9 @@ class QueueMachine(RuleBasedStateMachine):
         fence = step.fence - age
         if step.held_under(fence):
             with self.uow.write() as repos:
-                assert repos.steps.hold(step.id, fence).fence == fence
+                assert repos.steps.lock_claimed(step.id, fence).fence == fence
         else:
-            self._is_late(lambda repos: repos.steps.hold(step.id, fence))
+            self._is_late(lambda repos: repos.steps.lock_claimed(step.id, fence))
 
     @rule()
     def reap(self) -> None:

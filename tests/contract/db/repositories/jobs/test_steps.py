@@ -107,7 +107,7 @@ def test_a_late_write_is_refused_and_nothing_of_it_stays(uow: UnitOfWork, seed: 
         assert repos.events.after(step.job_id) == ()
         assert not repos.steps.renew(step.id, 1, LEASE_SEC)
         assert repos.steps.get(step.id) == fresh
-        assert repos.steps.hold(step.id, 2) == fresh
+        assert repos.steps.lock_claimed(step.id, 2) == fresh
         assert repos.steps.finish(step.id, 2).state is StepState.DONE
 
 
@@ -292,15 +292,15 @@ def test_expired_leases_are_reaped(uow: UnitOfWork, seed: Any, expire: Any) -> N
     with uow.write() as repos:
         for step in (alive, dead):
             repos.steps.claim(step.id, "a", LEASE_SEC)
-        assert repos.steps.reap_expired() == ()
+        assert repos.steps.reap_expired(3) == ()
     expire("steps", dead.id)
     with uow.write() as repos:
-        (reaped,) = repos.steps.reap_expired()
+        (reaped,) = repos.steps.reap_expired(3)
         assert (reaped.id, reaped.state, reaped.attempts) == (dead.id, StepState.READY, 1)
         assert [s.id for s in repos.steps.due()] == [dead.id]
-        assert repos.steps.reap_expired() == ()
+        assert repos.steps.reap_expired(3) == ()
         with pytest.raises(LeaseLostError):
-            repos.steps.hold(dead.id, 1)
+            repos.steps.lock_claimed(dead.id, 1)
 
 
 def test_a_step_that_kills_its_workers_fails_at_last(uow: UnitOfWork, seed: Any, expire: Any) -> None:

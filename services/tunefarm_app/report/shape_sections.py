@@ -1,4 +1,4 @@
-"""The parts of a report about a network of several shapes, and its code for others."""
+"""The sections of a report about a network of several shapes, and its code for others."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import Field
 
-from tunefarm_app.report.parts import Part, ReportRatio
+from tunefarm_app.report.sections import ReportRatio, ReportSection
 
 
-class ReportShape(Part):
+class ReportShape(ReportSection):
     """A set of shapes that the artifact runs."""
 
     inputs: list[dict[str, Any]] = Field(description="Name, shape and element type of each input.")
@@ -29,7 +29,7 @@ class ReportShape(Part):
     fallback: str | None = Field(description="Why its tuned kernels are left out; null if they are not.")
 
 
-class ReportOpenDimension(Part):
+class ReportOpenDimension(ReportSection):
     """A dimension of any size in the code for all other shapes."""
 
     name: str = Field(description="Its name in `inputs`.")
@@ -38,7 +38,7 @@ class ReportOpenDimension(Part):
     most: int | None = Field(description="Largest size; null if there is no limit.")
 
 
-class ReportOtherShapes(Part):
+class ReportOtherShapes(ReportSection):
     """The code for all shapes that have none of their own."""
 
     reason: str | None = Field(None, description="Why there is none; null if there is.")

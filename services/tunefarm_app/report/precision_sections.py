@@ -1,13 +1,13 @@
-"""The parts of a job's report on precision: how weights are stored or products computed, and what that costs."""
+"""The sections of a job's report on precision: how weights are stored or products computed, and what that costs."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from tunefarm_app.report.parts import Part
+from tunefarm_app.report.sections import ReportSection
 
 
-class ReportErrors(Part):
+class ReportErrors(ReportSection):
     """Errors of the outputs."""
 
     max_abs_error: float = Field(description="Largest difference of two finite elements.")
@@ -15,7 +15,7 @@ class ReportErrors(Part):
     mean_rel_error: float = Field(description="Mean difference of the output with the largest one.")
 
 
-class ReportAccuracyOnSamples(Part):
+class ReportAccuracyOnSamples(ReportSection):
     """The effect of storing weights in fewer bytes on the outputs, on the user's samples alone."""
 
     stored: ReportErrors = Field(description="Error of the artifact against ONNX Runtime.")
@@ -24,7 +24,7 @@ class ReportAccuracyOnSamples(Part):
     )
 
 
-class ReportAccuracy(Part):
+class ReportAccuracy(ReportSection):
     """The effect of storing weights in fewer bytes on the outputs."""
 
     stored: ReportErrors = Field(
@@ -38,7 +38,7 @@ class ReportAccuracy(Part):
     )
 
 
-class ReportStored(Part):
+class ReportStored(ReportSection):
     """Large weights."""
 
     stored: int = Field(description="Number of tensors stored in fewer bytes, or multiplied in them.")
@@ -47,7 +47,7 @@ class ReportStored(Part):
     bytes_after: int = Field(description="Bytes of the same tensors, as stored.")
 
 
-class ReportOutputError(Part):
+class ReportOutputError(ReportSection):
     """Error of an output of the quantised network, over all sample sets."""
 
     name: str = Field(description="The output.")
@@ -58,7 +58,7 @@ class ReportOutputError(Part):
     largest_abs: float = Field(description="Largest difference.")
 
 
-class ReportQuantisation(Part):
+class ReportQuantisation(ReportSection):
     """How a float network was quantised."""
 
     products: int = Field(description="Convolutions and matrix products that multiply bytes.")
@@ -71,7 +71,7 @@ class ReportQuantisation(Part):
     outputs: list[ReportOutputError] = Field(description="The error of each output.")
 
 
-class ReportPrecision(Part):
+class ReportPrecision(ReportSection):
     """Format of the stored weights, and of the products that are computed in it."""
 
     name: str = Field(

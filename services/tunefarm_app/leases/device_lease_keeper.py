@@ -1,4 +1,4 @@
-"""Hold a device outside a step: a thread renews the lease, and cancels the work if the lease is lost."""
+"""Keep the lease of a device outside a step: a thread renews the lease, and cancels the work if the lease is lost."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tunefarm_tuning.core.errors import TransientError
 log = structlog.stdlib.get_logger(__name__)
 
 
-class DeviceHold:
-    """Holds a leased device; use it in a ``with``. `cancellation` is cancelled when the work must stop.
+class DeviceLeaseKeeper:
+    """Keeps a device's lease alive; use it in a ``with``. `cancellation` is cancelled when the work must stop.
 
     The work must stop when the lease was lost (the device was removed, say), or the worker was told to stop. While the
     database is away the lease runs out, and the fencing token rejects late writes.
@@ -27,7 +27,7 @@ class DeviceHold:
         self._services = services
         self._lease = lease
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name=f"hold-{lease.device.id}", daemon=True)
+        self._thread = threading.Thread(target=self._keep, name=f"keep-{lease.device.id}", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -1,4 +1,4 @@
-"""The parts of a job's report on the device's peak, which the API's schema of a device shares."""
+"""The sections of a job's report on the device's peak, which the API's schema of a device shares."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tunefarm_app.report.parts import Part
+from tunefarm_app.report.sections import ReportSection
 
 PEAK_FLOPS = "Floating-point operations by element type; a fused multiply-add counts as two."
 """Description of a peak's rates, which the API's schema of a device's peak shares, as it does the fields below."""
@@ -21,14 +21,14 @@ ShareOfBound = Annotated[float | None, Field(description="Share of the roofline 
 MemoryBound = Annotated[bool | None, Field(description="Whether bandwidth is the bound.")]
 
 
-class ReportRate(Part):
+class ReportRate(ReportSection):
     """A rate per second."""
 
     one_core: float = Field(description="Rate on one core, with the others idle.")
     all_cores: float = Field(description="Rate on all cores together.")
 
 
-class ReportPeak(Part):
+class ReportPeak(ReportSection):
     """The device's peak, measured by the farm: the best value of each figure up to the compile."""
 
     threads: int = Field(description="Number of all cores.")
@@ -40,7 +40,7 @@ class ReportPeak(Part):
     missing: PeakMissing
 
 
-class ReportRoofline(Part):
+class ReportRoofline(ReportSection):
     """Efficiency of a kernel against the device's peak. Figures that were not measured are null."""
 
     flops_per_sec: float = Field(

@@ -1,4 +1,4 @@
-"""The farm's parts: their command lines, and the signs that they are ready."""
+"""The farm's processes: their command lines, and the signs that they are ready."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _CREDENTIALS = ("TUNEFARM_URL", "TUNEFARM_API_KEY", "TUNEFARM_API_KEY_FILE")
 
 @dataclass(slots=True, kw_only=True)
 class Facts:
-    """Facts about the running farm; parts add theirs when they come up.
+    """Facts about the running farm; processes add theirs when they come up.
 
-    Ports stay the same over restarts of parts, so that clients continue.
+    Ports stay the same over restarts, so that clients continue.
     """
 
     home: FarmHome
@@ -57,13 +57,13 @@ class Facts:
         return f"[{host}]" if ":" in host else host
 
 
-class Part(ABC):
-    """A part of the farm: a child of the supervisor.
+class FarmProcess(ABC):
+    """A process of the farm, a child of the supervisor: how it is started, and the signs that it is ready.
 
     Attributes:
         name: Also its log's.
-        needs: Parts that it works with; they end after it.
-        starts_after: Parts that must have been up before it is started the first time; None for all that it needs. One that is started
+        needs: Processes that it works with; they end after it.
+        starts_after: Processes that must have been up before it is started the first time; None for all that it needs. One that is started
             earlier waits by itself, and does meanwhile what it can.
         grace_sec: Seconds in which it may end by itself after SIGTERM.
     """
@@ -87,18 +87,18 @@ class Part(ABC):
 
     @abstractmethod
     def is_up(self, facts: Facts, output: str) -> bool:
-        """Return whether the part is ready, judged by its output; add to `facts` what other parts need."""
+        """Return whether the process is ready, judged by its output; add to `facts` what others need."""
 
 
-class FarmProcess(Part):
-    """A part that has the farm's settings. The key of another farm, which the caller's client uses, is left out."""
+class ServiceProcess(FarmProcess):
+    """A process that has the farm's settings. The key of another farm, which the caller's client uses, is left out."""
 
     def environment(self, facts: Facts, base: Mapping[str, str]) -> dict[str, str]:
         own = {name: value for name, value in base.items() if name not in _CREDENTIALS}
         return {**own, **facts.farm_environment()}
 
 
-class Valkey(Part):
+class Valkey(FarmProcess):
     """The broker."""
 
     name = "valkey"
@@ -123,7 +123,7 @@ class Valkey(Part):
         return answers
 
 
-class Gateway(Part):
+class Gateway(FarmProcess):
     """The gateway, which devices and the worker dial. It listens where the API does, and waits for the keys that the API makes."""
 
     name = "gateway"
@@ -143,7 +143,7 @@ class Gateway(Part):
         return False
 
 
-class Api(FarmProcess):
+class Api(ServiceProcess):
     """The API, with the dashboard."""
 
     name = "api"
@@ -167,7 +167,7 @@ class Api(FarmProcess):
         return False
 
 
-class Worker(FarmProcess):
+class Worker(ServiceProcess):
     """A worker."""
 
     name = "worker"
@@ -184,7 +184,7 @@ class Worker(FarmProcess):
         return any(message.get("event") == "worker is ready" for message in _json_lines(output))
 
 
-class Device(Part):
+class Device(FarmProcess):
     """This machine's own device agent."""
 
     name = "device"
@@ -212,8 +212,8 @@ def _device_name(facts: Facts) -> str:
     return facts.options.device_name or _host_name()
 
 
-def all_parts() -> tuple[Part, ...]:
-    """Return the parts of a farm, in the order in which they are started."""
+def all_processes() -> tuple[FarmProcess, ...]:
+    """Return the processes of a farm, in the order in which they are started."""
     return (Valkey(), Gateway(), Api(), Worker(), Device())
 
 

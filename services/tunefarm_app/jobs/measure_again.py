@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO
 
 import structlog
 
 from tunefarm_app.access.quotas import check_own
+from tunefarm_app.jobs.artifacts import artifact_of, artifact_path
 from tunefarm_app.leases.device_turns import FOR_A_WORKER, without_device
 from tunefarm_app.report.measurements import measured_beside, measurements_of, to_measure_beside
-from tunefarm_app.report.parts import ReportMeasurement
+from tunefarm_app.report.sections import ReportMeasurement
 from tunefarm_app.runtime.composition import Services
-from tunefarm_app.settings import Settings
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Artifact, AuditAction, Draft, Job, Json, Step, StepKind, StepState
-from tunefarm_tuning.core.errors import ConflictError, NotFoundError
+from tunefarm_db.values import AuditAction, Job, Json, Step, StepKind, StepState
 from tunefarm_tuning.measure.baselines.runtimes import parse_baselines
 
 log = structlog.stdlib.get_logger(__name__)
@@ -108,109 +105,6 @@ def measuring_of(repos: Repositories, job_id: str) -> Measuring:
         error=None if step is None or step.state is StepState.DONE else step.error,
         waiting=_why_waiting(repos, job, step),
     )
-
-
-def artifact_of(repos: Repositories, job: Job) -> Artifact:
-    """Return a job's artifact.
-
-    Raises:
-        ConflictError: ``no-artifact``.
-    """
-    artifact = repos.artifacts.for_job(job.id)
-    if artifact is None:
-        why = "it ended without one" if job.state.is_finished else "it has not ended yet"
-        if job.trials:
-            why += "; the best so far can be compiled (`tunefarm jobs artifact --now`)"
-        raise ConflictError(
-            f"the job {job.state.clause} and has no artifact: {why}",
-            code="no-artifact",
-            state=job.state.value,
-        )
-    return artifact
-
-
-def best_so_far(repos: Repositories, job: Job) -> Artifact | Draft:
-    """Return a job's artifact, or else its draft.
-
-    Raises:
-        ConflictError: ``no-artifact`` if it has neither.
-    """
-    try:
-        return artifact_of(repos, job)
-    except ConflictError:
-        draft = repos.drafts.of([job.id]).get(job.id)
-        if draft is None:
-            raise
-        return draft
-
-
-def signed_statement(
-    repos: Repositories, job: Job, *, so_far: bool = False, sha256: str | None = None
-) -> tuple[str, str]:
-    """Return the name of a job's artifact, and the envelope of the statement about it.
-
-    Args:
-        repos: The repositories.
-        job: The job.
-        so_far: Whether a draft will do.
-        sha256: The file that it must be of; None for whichever the job has.
-
-    Raises:
-        ConflictError: ``no-artifact``.
-        NotFoundError: ``not-signed``; ``artifact-replaced``.
-    """
-    artifact = best_so_far(repos, job) if so_far else artifact_of(repos, job)
-    if sha256 not in (None, artifact.sha256):
-        raise NotFoundError(
-            "the job has another file than this one by now: download it again", code="artifact-replaced"
-        )
-    if artifact.envelope is None:
-        raise NotFoundError(
-            "the artifact has no signed statement: the farm had no signing key when it was compiled. A new job for the model starts from "
-            "the same records; it is signed if the farm has a key by now (`tunefarm signing list`)",
-            code="not-signed",
-        )
-    return artifact.name, artifact.envelope
-
-
-def check_signed(settings: Settings, artifact: Artifact | Draft) -> None:
-    """Refuse an artifact without a statement, on a farm all of whose artifacts must be signed.
-
-    Raises:
-        ConflictError: ``artifact-unsigned``.
-    """
-    if settings.require_signatures and artifact.envelope is None:
-        raise ConflictError(
-            "this farm hands out signed artifacts alone, and the worker that made this one did not sign: compile it again "
-            "(`tunefarm compile`) on workers that have TUNEFARM_SIGNING_KEY",
-            code="artifact-unsigned",
-        )
-
-
-def artifact_path(services: Services, artifact: Artifact | Draft) -> Path:
-    """Return the path of the file of an artifact or a draft.
-
-    Raises:
-        NotFoundError: ``artifact-not-kept``.
-    """
-    open_artifact(services, artifact).close()
-    return services.blobs.path_of(artifact.sha256)
-
-
-def open_artifact(services: Services, artifact: Artifact | Draft) -> BinaryIO:
-    """Open the file of an artifact or a draft.
-
-    Raises:
-        NotFoundError: ``artifact-not-kept``.
-    """
-    try:
-        return services.blobs.open(artifact.sha256)
-    except NotFoundError:
-        raise NotFoundError(
-            "the artifact's file was deleted by retention, its report stays: a new job for the model starts "
-            "from the same records",
-            code="artifact-not-kept",
-        ) from None
 
 
 def _why_waiting(repos: Repositories, job: Job, step: Step | None) -> str | None:

@@ -1,4 +1,4 @@
-"""The parts of a job's report that come from the compiler."""
+"""The sections of a job's report that come from the compiler."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from tunefarm_text.job_terms import runtime_title
 
 
-class Part(BaseModel):
-    """Base of all parts."""
+class ReportSection(BaseModel):
+    """Base of all sections of a report, and of what is in them."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class ReportDisturbance(Part):
+class ReportDisturbance(ReportSection):
     """Other work on the device while a network was timed."""
 
     blocks: int = Field(description="Timed blocks.")
@@ -37,7 +37,7 @@ class ReportDisturbance(Part):
     switches_per_sec: float | None = Field(None, description="Involuntary context switches.")
 
 
-class ReportTiming(Part):
+class ReportTiming(ReportSection):
     """A timing: samples and their statistics."""
 
     median_sec: float = Field(description="Median of the samples, seconds.")
@@ -54,7 +54,7 @@ class ReportTiming(Part):
     )
 
 
-class ReportRatio(Part):
+class ReportRatio(ReportSection):
     """How many times as fast the artifact is as another network, and how well that is known."""
 
     value: float = Field(description="Ratio of the medians.")
@@ -71,7 +71,7 @@ class ReportRatio(Part):
     )
 
 
-class ReportBaselineChecks(Part):
+class ReportBaselineChecks(ReportSection):
     """A baseline's outputs against the reference, on the inputs that it was timed on."""
 
     ok: bool = Field(description="Whether they are within what the artifact's may differ by.")
@@ -81,7 +81,7 @@ class ReportBaselineChecks(Part):
     message: str = Field("", description="The first difference that is too large; empty if `ok`.")
 
 
-class ReportBaseline(Part):
+class ReportBaseline(ReportSection):
     """Another runtime that was asked for."""
 
     title: str = Field(description="Its name for people.")
@@ -94,7 +94,7 @@ class ReportBaseline(Part):
     checks: ReportBaselineChecks | None = Field(None, description="Its outputs; null if not compared.")
 
 
-class ReportKernelSums(Part):
+class ReportKernelSums(ReportSection):
     """What kernels take alone, summed over their calls in one inference."""
 
     tuned_sec: float = Field(description="Tuned: the search's time or the compile's, whichever is less.")
@@ -102,7 +102,7 @@ class ReportKernelSums(Part):
     kernels: int = Field(description="Their number.")
 
 
-class ReportLatency(Part):
+class ReportLatency(ReportSection):
     """Seconds per inference of the whole network."""
 
     onnxruntime: ReportTiming | None = Field(description="ONNX Runtime; null if not timed.")
@@ -159,7 +159,7 @@ class ReportLatency(Part):
         return runtime_title(name) if baseline is None else baseline.title
 
 
-class ReportMeasurement(Part):
+class ReportMeasurement(ReportSection):
     """A measurement of the whole network."""
 
     measured_at: float = Field(description="When, Unix seconds.")
@@ -181,7 +181,7 @@ class ReportMeasurement(Part):
     )
 
 
-class ReportNetwork(Part):
+class ReportNetwork(ReportSection):
     """The whole network as a search compiled and timed it, with its kernels so far."""
 
     model_config = ConfigDict(from_attributes=True)
@@ -200,7 +200,7 @@ class ReportNetwork(Part):
     timed_at: float = Field(description="When, Unix seconds.")
 
 
-class ReportedRecord(Part):
+class ReportedRecord(ReportSection):
     """The record that a tuned kernel in the artifact comes from."""
 
     workload_key: str = Field(description="The kernel's computation.")
@@ -232,7 +232,7 @@ class ReportedRecord(Part):
     )
 
 
-class ReportComparison(Part):
+class ReportComparison(ReportSection):
     """Comparison of an output with ONNX Runtime's."""
 
     name: str = Field(description="The output's name.")
@@ -261,7 +261,7 @@ class ReportComparison(Part):
     )
 
 
-class ReportInputSet(Part):
+class ReportInputSet(ReportSection):
     """A set of inputs, and the comparison of the outputs."""
 
     kind: str = Field(
@@ -276,7 +276,7 @@ class ReportInputSet(Part):
     outputs: list[ReportComparison] = Field(description="Comparison of each output.")
 
 
-class ReportRuns(Part):
+class ReportRuns(ReportSection):
     """The ways in which ONNX Runtime ran the model for the comparison."""
 
     ways: list[str] = Field(description="What was run on every set of inputs.")
@@ -288,14 +288,14 @@ class ReportRuns(Part):
     noticed: int = Field(description="In how many of them the comparison of outputs noticed.")
 
 
-class ReportPartsCheck(Part):
+class ReportPartsCheck(ReportSection):
     """The comparison of the model part by part, each on the reference's own values."""
 
     parts: int = Field(description="Number of parts that were compared; all were right.")
     not_checked: str | None = Field(description="Why nothing was compared; null if something was.")
 
 
-class ReportSampleFile(Part):
+class ReportSampleFile(ReportSection):
     """A file of samples. The report tells nothing of its contents."""
 
     sets: int = Field(description="Number of sample sets.")
@@ -303,7 +303,7 @@ class ReportSampleFile(Part):
     fits: int = Field(0, description="Index of the model's set of shapes that they fit.")
 
 
-class ReportSamples(Part):
+class ReportSamples(ReportSection):
     """The user's samples, and the errors on them."""
 
     files: list[ReportSampleFile] = Field(description="Files of samples, in the job's order.")
@@ -312,7 +312,7 @@ class ReportSamples(Part):
     mean_rel_error: float = Field(description="Mean difference of the output with the largest one.")
 
 
-class ReportChecks(Part):
+class ReportChecks(ReportSection):
     """Comparison of the artifact's outputs with a reference."""
 
     reference: str = Field(description="Reference of the comparison.")
@@ -333,7 +333,7 @@ class ReportChecks(Part):
     samples: ReportSamples | None = Field(None, description="The user's samples; null if there are none.")
 
 
-class ReportAlternative(Part):
+class ReportAlternative(ReportSection):
     """Another algorithm for a kernel: the time saved by its kernels alone, and the time saved by the network."""
 
     workload_key: str = Field(description="Content hash of the kernel that it replaces.")
@@ -364,7 +364,7 @@ class ReportAlternative(Part):
     )
 
 
-class ReportUntunable(Part):
+class ReportUntunable(ReportSection):
     """A kernel that cannot be tuned."""
 
     name: str = Field(description="Name in the graph.")
@@ -372,7 +372,7 @@ class ReportUntunable(Part):
     reason: str = Field(description="Reason why it cannot be tuned.")
 
 
-class ReportPlace(Part):
+class ReportPlace(ReportSection):
     """The machine on which the compiler checked and timed."""
 
     device_model: str = Field(description="Device model.")

@@ -1,4 +1,4 @@
-"""Re-measurement: choose the tasks whose winners are measured again, and plan the step after the search."""
+"""Confirmation: choose the tasks whose winners are measured again, and plan the step after the search."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RECORDS_PER_TASK = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReMeasurement:
+class Confirmation:
     """A task whose winner is not clear.
 
     Attributes:
@@ -35,12 +35,12 @@ class ReMeasurement:
     expected_sec: float
 
 
-def due_re_measurements(
+def due_confirmations(
     context: StepContext, repos: Repositories, job: Job, rows: Sequence[JobTask], device: DeviceLease
-) -> list[ReMeasurement]:
+) -> list[Confirmation]:
     """Return the job's tasks whose winner is not clear, the most important for the model first.
 
-    Left out are tasks that had no round (another job saw to their winners), that were re-measured often enough, or that
+    Left out are tasks that had no round (another job saw to their winners), that were confirmed often enough, or that
     another compiler made.
     """
     toolchain = context.engine.toolchain
@@ -58,7 +58,7 @@ def due_re_measurements(
         toolchain=toolchain,
         limit=_RECORDS_PER_TASK,
     )
-    due: list[ReMeasurement] = []
+    due: list[Confirmation] = []
     for row in open_rows:
         of_workload = fastest.get(row.workload_key, ())
         records = [engine_record(record) for record in of_workload if record.space_key == row.space_key]
@@ -66,29 +66,29 @@ def due_re_measurements(
         if configs:
             best_sec = min(record.cost_sec for record in records if record.cost_sec is not None)
             due.append(
-                ReMeasurement(
+                Confirmation(
                     position=row.position,
                     configs=configs,
                     share_sec=row.weight * best_sec,
                     expected_sec=re_measuring_sec(records, len(configs)),
                 )
             )
-    return sorted(due, key=lambda re_measurement: (-re_measurement.share_sec, re_measurement.position))
+    return sorted(due, key=lambda confirmation: (-confirmation.share_sec, confirmation.position))
 
 
-def first_that_fits(due: Sequence[ReMeasurement], job: Job) -> ReMeasurement | None:
-    """Return the first re-measurement that fits the time budget; None if none does."""
+def first_that_fits(due: Sequence[Confirmation], job: Job) -> Confirmation | None:
+    """Return the first confirmation that fits the time budget; None if none does."""
     wall_sec = Budget.from_json(job.budget).wall_sec
-    for re_measurement in due:
-        if wall_sec is None or job.tuned_sec + re_measurement.expected_sec <= wall_sec:
-            return re_measurement
+    for confirmation in due:
+        if wall_sec is None or job.tuned_sec + confirmation.expected_sec <= wall_sec:
+            return confirmation
     return None
 
 
-def re_measure_or_compile(
-    context: StepContext, repos: Repositories, job: Job, due: Sequence[ReMeasurement], *, stop_reason: str
+def confirm_or_compile(
+    context: StepContext, repos: Repositories, job: Job, due: Sequence[Confirmation], *, stop_reason: str
 ) -> None:
-    """Plan the step after the search: a confirm step if a re-measurement is due and fits the budget, else the compile."""
+    """Plan the step after the search: a confirm step if a confirmation is due and fits the budget, else the compile."""
     if first_that_fits(due, job) is None:
         enter_compiling(context, repos, job, stop_reason=stop_reason)
         return
