@@ -22,7 +22,7 @@ _DEQUANTIZED_SINCE = 19
 _FOLDED = frozenset({
     "Abs", "Add", "And", "Cast", "CastLike", "Ceil", "Clip", "Concat", "Constant", "ConstantOfShape", "Cos", "CumSum", "DequantizeLinear", "Div", "Equal", "Exp",
     "Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Identity", "Less",
-    "LessOrEqual", "Log", "MatMul", "Max", "MelWeightMatrix", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "Or", "Range", "ReduceMax",
+    "LessOrEqual", "Log", "MatMul", "Max", "MelWeightMatrix", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "OneHot", "Or", "Range", "ReduceMax",
     "Pow", "Reciprocal", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Round", "ScatterElements", "ScatterND", "Shape", "Sigmoid", "Sign",
     "Sin", "Size", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
     "Xor",
@@ -54,7 +54,7 @@ def fold_node(
     try:
         if not _stays_small(node.op_type, present):
             return None
-        computed = _evaluate(node, values, opset)
+        computed = [_one_hot(node, *present)] if node.op_type == "OneHot" else _evaluate(node, values, opset)
     except Exception:  # noqa: BLE001  (the importer or ONNX Runtime may still do it, or say what is wrong)
         return None
     if any(not isinstance(value, np.ndarray | np.generic) for value in computed):
@@ -82,10 +82,24 @@ def _evaluate(node: onnx.NodeProto, values: Sequence[NDArray[Any] | None], opset
         return list(ReferenceEvaluator(model).run(None, feeds))
 
 
+def _one_hot(
+    node: onnx.NodeProto, indices: NDArray[Any], depth: NDArray[Any], values: NDArray[Any]
+) -> NDArray[Any]:
+    """Return a `OneHot`, with which exporters write repetitions: ONNX's evaluator wraps indices that are out of range around."""
+    size = int(depth.reshape(-1)[0])
+    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), -1)
+    hot = np.expand_dims(indices, axis)
+    steps = np.arange(size).reshape(-1, *[1] * (indices.ndim - axis % (indices.ndim + 1)))
+    off, on = values
+    return np.where((hot == steps) | (hot == steps - size), on, off)
+
+
 def _stays_small(operator: str, present: Sequence[NDArray[Any]]) -> bool:
     """Whether the result cannot be much larger than the inputs: a few bytes may ask for gigabytes."""
     if operator == "ConstantOfShape":
         return math.prod(int(size) for size in present[0].reshape(-1)) <= MAX_ELEMENTS
+    if operator == "OneHot":
+        return present[0].size * int(present[1].reshape(-1)[0]) <= MAX_ELEMENTS
     if operator in ("Expand", "Tile"):
         factor = math.prod(int(size) for size in present[1].reshape(-1))
         return present[0].size * abs(factor) <= MAX_ELEMENTS

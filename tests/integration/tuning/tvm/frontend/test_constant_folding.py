@@ -85,3 +85,21 @@ def test_scalars_that_a_quantiser_stores_in_integers_decide_shapes(tmp_path: Pat
     side = g.node("Unsqueeze", side, g.ints(0))
     g.output(g.node("Reshape", x, g.node("Concat", g.ints(1), side, side, g.ints(6), axis=0)))
     checked_network(g, tmp_path)
+
+
+def test_repetitions_are_known(tmp_path: Path) -> None:
+    """As SAM's decoder: PyTorch writes the repeats of `repeat_interleave` as the `OneHot` of a dimension."""
+    g = GraphBuilder()
+    repeats = g.node("OneHot", g.ints(0), g.ints(3), g.ints(1, 2))
+    g.output(g.node("Tile", g.input("x", [1, 3, 4]), g.node("Reshape", repeats, g.ints(-1))))
+    checked_network(g, tmp_path)
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+def test_classes_out_of_range_are_cold(axis: int, tmp_path: Path) -> None:
+    g = GraphBuilder()
+    classes = g.constant(np.array([[0, 3, -1], [-4, 4, -5]]))
+    hot = g.node("OneHot", classes, g.ints(4), g.constant(np.array([2, 5], np.float32)), axis=axis)
+    g.output(g.node("Add", g.input("x", []), hot))
+    assert operators(g) == ["relax.add"]
+    checked_network(g, tmp_path)
