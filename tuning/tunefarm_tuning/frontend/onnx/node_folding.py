@@ -20,12 +20,13 @@ _DEQUANTIZED_SINCE = 19
 """The first opset whose `DequantizeLinear` ONNX's evaluator knows; of scalars it means the same in all."""
 
 _FOLDED = frozenset({
-    "Abs", "Add", "And", "Cast", "CastLike", "Ceil", "Clip", "Concat", "Constant", "ConstantOfShape", "Cos", "CumSum", "DequantizeLinear", "Div", "Equal", "Exp",
-    "Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Identity", "Less",
-    "LessOrEqual", "Log", "MatMul", "Max", "MelWeightMatrix", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "OneHot", "Or", "Range", "ReduceMax",
-    "Pow", "Reciprocal", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Round", "ScatterElements", "ScatterND", "Shape", "Sigmoid", "Sign",
-    "Sin", "Size", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
-    "Xor",
+    "Abs", "Add", "And", "Cast", "CastLike", "Ceil", "Clip", "Compress", "Concat", "Constant", "ConstantOfShape",
+    "Cos", "CumSum", "DequantizeLinear", "Div", "Equal", "Exp", "Expand", "Flatten", "Floor", "Gather",
+    "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Log", "MatMul",
+    "Max", "MelWeightMatrix", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "OneHot", "Or", "Pow", "Range",
+    "Reciprocal", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "ReverseSequence", "Round",
+    "ScatterElements", "ScatterND", "Shape", "Sigmoid", "Sign", "Sin", "Size", "Slice", "Split", "Sqrt", "Squeeze",
+    "Sub", "Tile", "TopK", "Transpose", "Trilu", "Unique", "Unsqueeze", "Where", "Xor",
 })  # fmt: skip
 
 
@@ -47,6 +48,8 @@ def fold_node(
     present = [value for value in values if value is not None]
     if node.op_type not in _FOLDED or sum(value.size for value in present) > MAX_ELEMENTS:
         return None
+    if node.op_type == "Unique" and any(a.name == "sorted" and not a.i for a in node.attribute):
+        return None  # ONNX's evaluator mistakes the order
     if node.op_type == "DequantizeLinear":
         if any(value.ndim for value in present):
             return None  # a weight, which is multiplied as it is stored; of scalars, shapes may be computed

@@ -103,3 +103,32 @@ def test_classes_out_of_range_are_cold(axis: int, tmp_path: Path) -> None:
     g.output(g.node("Add", g.input("x", []), hot))
     assert operators(g) == ["relax.add"]
     checked_network(g, tmp_path)
+
+
+def test_constants_that_are_sorted_decide_shapes(tmp_path: Path) -> None:
+    """As tf2onnx writes a sum of segments: each of them gets as many rows as the largest has."""
+    g = GraphBuilder()
+    ordered, rows = g.node("TopK", g.ints(0, 2, 1, 0), g.ints(4), axis=0, largest=0, outputs=2)
+    _, _, inverse, counts = g.node("Unique", ordered, axis=0, outputs=4)
+    lengths = g.node(
+        "ReverseSequence", g.node("Unsqueeze", counts, g.ints(0)), g.ints(3), batch_axis=0, time_axis=1
+    )
+    room = g.node("ReduceMax", lengths, axes=[0, 1], keepdims=0)
+    table = g.node(
+        "Expand",
+        g.node("Gather", inverse, rows),
+        g.node("Concat", g.node("Unsqueeze", room, g.ints(0)), g.ints(4), axis=0),
+    )
+    g.output(g.node("Gather", g.input("x", [3, 5]), table))
+    assert operators(g) == ["relax.take"]
+    checked_network(g, tmp_path)
+
+
+@pytest.mark.parametrize("axis", [0, -1, None])
+def test_compress_by_a_constant_is_of_known_size(axis: int | None, tmp_path: Path) -> None:
+    """As tf2onnx writes symmetric padding. ONNX Runtime ignores what the condition says beyond the axis."""
+    g = GraphBuilder()
+    kept = g.constant(np.array([True, False, True, True] * 5))
+    along = {} if axis is None else {"axis": axis}
+    g.output(g.node("Compress", g.input("x", [3, 5]), kept, **along))
+    checked_network(g, tmp_path)
