@@ -102,7 +102,9 @@ def _stays_small(operator: str, present: Sequence[NDArray[Any]]) -> bool:
     if operator == "ConstantOfShape":
         return math.prod(int(size) for size in present[0].reshape(-1)) <= MAX_ELEMENTS
     if operator == "OneHot":
-        return present[0].size * int(present[1].reshape(-1)[0]) <= MAX_ELEMENTS
+        return max(present[0].size, 1) * int(present[1].reshape(-1)[0]) <= MAX_ELEMENTS
+    if operator == "TopK":  # in older opsets the number is an attribute, and no shape is computed with it
+        return len(present) == 2 and int(present[1].reshape(-1)[0]) <= MAX_ELEMENTS
     if operator in ("Expand", "Tile"):
         factor = math.prod(int(size) for size in present[1].reshape(-1))
         return present[0].size * abs(factor) <= MAX_ELEMENTS
