@@ -94,7 +94,8 @@ def _one_hot(
     hot = np.expand_dims(indices, axis)
     steps = np.arange(size).reshape(-1, *[1] * (indices.ndim - axis % (indices.ndim + 1)))
     off, on = values
-    return np.where((hot == steps) | (hot == steps - size), on, off)
+    encoded: NDArray[Any] = np.where((hot == steps) | (hot == steps - size), on, off)
+    return encoded
 
 
 def _stays_small(operator: str, present: Sequence[NDArray[Any]]) -> bool:
@@ -105,7 +106,10 @@ def _stays_small(operator: str, present: Sequence[NDArray[Any]]) -> bool:
         return max(present[0].size, 1) * int(present[1].reshape(-1)[0]) <= MAX_ELEMENTS
     if operator == "TopK":  # in older opsets the number is an attribute, and no shape is computed with it
         return len(present) == 2 and int(present[1].reshape(-1)[0]) <= MAX_ELEMENTS
-    if operator in ("Expand", "Tile"):
+    if operator == "Expand":
+        wanted = tuple(int(size) for size in present[1].reshape(-1))
+        return math.prod(np.broadcast_shapes(present[0].shape, wanted)) <= MAX_ELEMENTS
+    if operator == "Tile":
         factor = math.prod(int(size) for size in present[1].reshape(-1))
         return present[0].size * abs(factor) <= MAX_ELEMENTS
     if operator == "MelWeightMatrix":

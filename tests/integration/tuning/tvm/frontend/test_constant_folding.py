@@ -132,3 +132,13 @@ def test_compress_by_a_constant_is_of_known_size(axis: int | None, tmp_path: Pat
     along = {} if axis is None else {"axis": axis}
     g.output(g.node("Compress", g.input("x", [3, 5]), kept, **along))
     checked_network(g, tmp_path)
+
+
+def test_an_expansion_is_as_large_as_what_comes_out(tmp_path: Path) -> None:
+    """As BEiT's tables of relative positions: `Expand` to the shape that a tensor has is written before each `ScatterND`."""
+    g = GraphBuilder()
+    grid = g.constant(np.arange(256).reshape(16, 16))
+    indices = g.node("Expand", grid, g.node("Shape", grid))
+    g.output(g.node("Gather", g.input("x", [256]), indices))
+    assert operators(g) == ["relax.take"]
+    checked_network(g, tmp_path)

@@ -21,6 +21,7 @@ HUGE = np.array([1 << 50])
         ("TopK", [np.arange(5.0), HUGE]),
         ("ConstantOfShape", [HUGE]),
         ("Tile", [np.arange(5.0), HUGE]),
+        ("Expand", [np.array([1, 2]), np.array([1 << 50, 2])]),
         ("Range", [np.array(0), HUGE, np.array(1)]),
     ],
 )
