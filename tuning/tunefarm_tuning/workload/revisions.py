@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import metadata
 
-IMPORTER = 17
+IMPORTER = 18
 """Which models can be imported. A model that an earlier revision refused may be uploaded again."""
 
 GRAPH_PASSES = 27

@@ -94,8 +94,8 @@ def _planned(path: str, binding: Binding, error: InvalidModelError) -> tuple[Run
     if not survey.reasons:
         raise error
     raise InvalidModelError(
-        f"{error.message}; ONNX Runtime could run this part, but the rest of the network has no convolution, matrix product or "
-        "recurrent layer, so that tuning would make nothing faster",
+        "run the network in ONNX Runtime: tuning would make nothing faster, as what can be compiled has no convolution, "
+        f"matrix product or recurrent layer; not compiled: {error.message}",
         code=error.code,
         **error.fields,
     )

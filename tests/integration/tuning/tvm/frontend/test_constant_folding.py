@@ -85,3 +85,60 @@ def test_scalars_that_a_quantiser_stores_in_integers_decide_shapes(tmp_path: Pat
     side = g.node("Unsqueeze", side, g.ints(0))
     g.output(g.node("Reshape", x, g.node("Concat", g.ints(1), side, side, g.ints(6), axis=0)))
     checked_network(g, tmp_path)
+
+
+def test_repetitions_are_known(tmp_path: Path) -> None:
+    """As SAM's decoder: PyTorch writes the repeats of `repeat_interleave` as the `OneHot` of a dimension."""
+    g = GraphBuilder()
+    repeats = g.node("OneHot", g.ints(0), g.ints(3), g.ints(1, 2))
+    g.output(g.node("Tile", g.input("x", [1, 3, 4]), g.node("Reshape", repeats, g.ints(-1))))
+    checked_network(g, tmp_path)
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+def test_classes_out_of_range_are_cold(axis: int, tmp_path: Path) -> None:
+    g = GraphBuilder()
+    classes = g.constant(np.array([[0, 3, -1], [-4, 4, -5]]))
+    hot = g.node("OneHot", classes, g.ints(4), g.constant(np.array([2, 5], np.float32)), axis=axis)
+    g.output(g.node("Add", g.input("x", []), hot))
+    assert operators(g) == ["relax.add"]
+    checked_network(g, tmp_path)
+
+
+def test_constants_that_are_sorted_decide_shapes(tmp_path: Path) -> None:
+    """As tf2onnx writes a sum of segments: each of them gets as many rows as the largest has."""
+    g = GraphBuilder()
+    ordered, rows = g.node("TopK", g.ints(0, 2, 1, 0), g.ints(4), axis=0, largest=0, outputs=2)
+    _, _, inverse, counts = g.node("Unique", ordered, axis=0, outputs=4)
+    lengths = g.node(
+        "ReverseSequence", g.node("Unsqueeze", counts, g.ints(0)), g.ints(3), batch_axis=0, time_axis=1
+    )
+    room = g.node("ReduceMax", lengths, axes=[0, 1], keepdims=0)
+    table = g.node(
+        "Expand",
+        g.node("Gather", inverse, rows),
+        g.node("Concat", g.node("Unsqueeze", room, g.ints(0)), g.ints(4), axis=0),
+    )
+    g.output(g.node("Gather", g.input("x", [3, 5]), table))
+    assert operators(g) == ["relax.take"]
+    checked_network(g, tmp_path)
+
+
+@pytest.mark.parametrize("axis", [0, -1, None])
+def test_compress_by_a_constant_is_of_known_size(axis: int | None, tmp_path: Path) -> None:
+    """As tf2onnx writes symmetric padding. ONNX Runtime ignores what the condition says beyond the axis."""
+    g = GraphBuilder()
+    kept = g.constant(np.array([True, False, True, True] * 5))
+    along = {} if axis is None else {"axis": axis}
+    g.output(g.node("Compress", g.input("x", [3, 5]), kept, **along))
+    checked_network(g, tmp_path)
+
+
+def test_an_expansion_is_as_large_as_what_comes_out(tmp_path: Path) -> None:
+    """As BEiT's tables of relative positions: `Expand` to the shape that a tensor has is written before each `ScatterND`."""
+    g = GraphBuilder()
+    grid = g.constant(np.arange(256).reshape(16, 16))
+    indices = g.node("Expand", grid, g.node("Shape", grid))
+    g.output(g.node("Gather", g.input("x", [256]), indices))
+    assert operators(g) == ["relax.take"]
+    checked_network(g, tmp_path)

@@ -56,6 +56,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "BitShift": elementwise.convert_bit_shift,
     "Clip": arithmetic.convert_clip,
     "Col2Im": windows.convert_col2im,
+    "Compress": tensors.convert_compress,
     "Concat": tensors.convert_concat,
     "Constant": tensors.convert_constant,
     "Conv": images.convert_conv,

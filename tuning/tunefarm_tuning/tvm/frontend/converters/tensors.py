@@ -40,6 +40,21 @@ def convert_constant(_context: NodeContext, _inputs: Sequence[Any], attributes: 
     return None
 
 
+def convert_compress(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `Compress` by a constant condition to `Gather`; TVM's converter makes a tensor whose size depends on values.
+
+    ONNX Runtime ignores what the condition says beyond the axis.
+    """
+    kept, shape = constant(inputs[1]), fixed_shape(inputs[0])
+    if kept is None or shape is None:
+        return None
+    data, axis = inputs[0], attributes.get("axis")
+    if axis is None:
+        data, axis, shape = context.node("Reshape", data, _ints([-1])), 0, (math.prod(shape),)
+    indices = np.flatnonzero(kept[: shape[axis_of(axis, len(shape))]])
+    return context.node("Gather", data, _ints(indices.tolist()), axis=axis) if indices.size else None
+
+
 def convert_concat(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert `Concat` without tensors that have no elements: TVM cannot store them as constants."""
     shapes = [fixed_shape(x) for x in inputs]
