@@ -20,9 +20,8 @@ from tunefarm_db.states.device import DeviceEvent
 from tunefarm_tuning.core.errors import BROKE_PROTOCOL, DeviceLostError
 from tunefarm_tuning.core.untrusted_text import clean
 
-IMPOSSIBLE_TIMES = "impossible-times"
-"""Error code if a device reported times far above its roofline."""
-
+_HELD_FOR = frozenset({BROKE_PROTOCOL, "impossible-times"})
+"""Codes of errors after which only a person releases the device."""
 _MISSES_BEFORE_QUARANTINE = 2
 """Other devices' misses of the step, killed workers, and a GPU that somebody else used do not count."""
 
@@ -45,7 +44,7 @@ class Blame:
 def blame_for(error: DeviceLostError) -> Blame:
     """Return what an error of a step means for the step's device; its field ``misses`` counts the tries without a measurement."""
     why = clean(error.message, 300)
-    if error.code in (BROKE_PROTOCOL, IMPOSSIBLE_TIMES):
+    if error.code in _HELD_FOR:
         return Blame(event=DeviceEvent.QUARANTINE, reason=why, held=True)
     misses = error.fields.get("misses", 0)
     if misses >= _MISSES_BEFORE_QUARANTINE:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import structlog
 
-from tunefarm_app.leases.device_blame import IMPOSSIBLE_TIMES
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.records.rooflines import device_model_peak
 from tunefarm_app.storage.job_options import precision_of
@@ -65,7 +64,7 @@ def check_times(
     with context.services.uow.write() as repos:
         repos.peaks.doubt(device.device.id)  # it is measured again before the device works again
     raise DeviceLostError(
-        f"device {device.device.name}: {why}", code=IMPOSSIBLE_TIMES, device_id=device.device.id
+        f"device {device.device.name}: {why}", code="impossible-times", device_id=device.device.id
     )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_app.leases.device_blame import IMPOSSIBLE_TIMES, Blame, blame_for
+from tunefarm_app.leases.device_blame import Blame, blame_for
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_tuning.core.errors import DeviceLostError, broke_protocol
 
 
 @pytest.mark.parametrize(
-    "error", [broke_protocol("dev-1", "it sent a request"), DeviceLostError("no", code=IMPOSSIBLE_TIMES)]
+    "error", [broke_protocol("dev-1", "it sent a request"), DeviceLostError("no", code="impossible-times")]
 )
 def test_an_attack_or_false_times_need_a_person(error: DeviceLostError) -> None:
     assert blame_for(error) == Blame(event=DeviceEvent.QUARANTINE, reason=error.message, held=True)
