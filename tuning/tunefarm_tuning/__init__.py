@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from tunefarm_tuning.reference.samples import SampleSummary as SampleSummary
     from tunefarm_tuning.reference.samples import check_samples as check_samples
     from tunefarm_tuning.search.budget import Budget as Budget
-    from tunefarm_tuning.search.re_measurement import confirm_best as confirm_best
+    from tunefarm_tuning.search.confirmation import confirm_best as confirm_best
     from tunefarm_tuning.search.result import TuneResult as TuneResult
     from tunefarm_tuning.search.round import PreparedRound as PreparedRound
     from tunefarm_tuning.search.round import prepare_round as prepare_round
@@ -142,7 +142,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "target.toolchain": ("toolchain_key", "versions"),
     "reference.samples": ("SampleSummary", "check_samples"),
     "search.budget": ("Budget",),
-    "search.re_measurement": ("confirm_best",),
+    "search.confirmation": ("confirm_best",),
     "search.result": ("TuneResult",),
     "search.round": ("PreparedRound", "prepare_round", "run_round"),
     "search.scheduler": ("TaskScheduler", "TaskState"),

@@ -20,7 +20,7 @@ from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import DeviceLease, Job, JobTask, NewTrial, StepKind
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.search.budget import Budget
-from tunefarm_tuning.search.re_measurement import search_budget
+from tunefarm_tuning.search.confirmation import search_budget
 from tunefarm_tuning.search.trial_outcome import TrialOutcome
 
 log = structlog.stdlib.get_logger(__name__)

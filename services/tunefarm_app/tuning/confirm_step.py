@@ -28,7 +28,7 @@ from tunefarm_tuning.core.errors import (
     TunefarmError,
     reason_of,
 )
-from tunefarm_tuning.search.re_measurement import confirm_best
+from tunefarm_tuning.search.confirmation import confirm_best
 from tunefarm_tuning.search.trial_outcome import TrialOutcome
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.task import TuningTask

@@ -11,7 +11,7 @@ from tunefarm_app.storage.rows import engine_record
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import DeviceLease, Job, JobTask, StepKind
 from tunefarm_tuning.search.budget import Budget
-from tunefarm_tuning.search.re_measurement import MAX_RE_MEASUREMENTS, configs_to_re_measure, re_measuring_sec
+from tunefarm_tuning.search.confirmation import MAX_CONFIRMATIONS, configs_to_confirm, confirming_sec
 from tunefarm_tuning.space.config import Config
 
 _RECORDS_PER_TASK = 16
@@ -47,9 +47,7 @@ def due_confirmations(
     open_rows = [
         row
         for row in rows
-        if row.space_key is not None
-        and row.confirmations < MAX_RE_MEASUREMENTS
-        and row.toolchain == toolchain
+        if row.space_key is not None and row.confirmations < MAX_CONFIRMATIONS and row.toolchain == toolchain
     ]
     fastest = repos.records.possible_winners(
         [row.workload_key for row in open_rows],
@@ -62,7 +60,7 @@ def due_confirmations(
     for row in open_rows:
         of_workload = fastest.get(row.workload_key, ())
         records = [engine_record(record) for record in of_workload if record.space_key == row.space_key]
-        configs = configs_to_re_measure(records)
+        configs = configs_to_confirm(records)
         if configs:
             best_sec = min(record.cost_sec for record in records if record.cost_sec is not None)
             due.append(
@@ -70,7 +68,7 @@ def due_confirmations(
                     position=row.position,
                     configs=configs,
                     share_sec=row.weight * best_sec,
-                    expected_sec=re_measuring_sec(records, len(configs)),
+                    expected_sec=confirming_sec(records, len(configs)),
                 )
             )
     return sorted(due, key=lambda confirmation: (-confirmation.share_sec, confirmation.position))

@@ -12,7 +12,7 @@ from tunefarm_app.storage.rows import grouped
 from tunefarm_app.tuning.confirmation import due_confirmations
 from tunefarm_db.values import DeviceLease, Job, JobTask, Json, Step
 from tunefarm_tuning.search.budget import Budget
-from tunefarm_tuning.search.re_measurement import search_budget
+from tunefarm_tuning.search.confirmation import search_budget
 from tunefarm_tuning.search.scheduler import RoundSummary, TaskScheduler, TaskState
 from tunefarm_tuning.search.task_groups import for_scheduler
 

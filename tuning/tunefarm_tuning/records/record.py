@@ -78,7 +78,7 @@ class TuningRecord:
 
     @property
     def confirmed(self) -> bool:
-        """Whether this is a re-measurement in turn with the other best configs of the task (see `records.selection`)."""
+        """Whether this is a confirmation in turn with the other best configs of the task (see `records.selection`)."""
         return self.extra.get(CONFIRMED) is True
 
     def to_json(self) -> str:

@@ -48,13 +48,13 @@ class RoundFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestConfirmed:
-    """The few best configs of a task were re-measured in turn, before the winner is named.
+    """The few best configs of a task were confirmed in turn, before the winner is named.
 
     Attributes:
         outcomes: One per config; they are recorded, and are no trials of the budget.
-        best_cost_sec: The task's best cost after the re-measurement; it may be higher than before.
+        best_cost_sec: The task's best cost after the confirmation; it may be higher than before.
         best_latency_sec: Likewise of the model.
-        failed: Why they could not be re-measured; None if they were.
+        failed: Why they could not be confirmed; None if they were.
     """
 
     task: int

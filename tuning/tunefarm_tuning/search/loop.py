@@ -15,6 +15,7 @@ from tunefarm_tuning.records.log import RecordLog
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.search.budget import Budget
+from tunefarm_tuning.search.confirmation import confirm_best, search_budget
 from tunefarm_tuning.search.events import (
     BestConfirmed,
     RoundFinished,
@@ -24,7 +25,6 @@ from tunefarm_tuning.search.events import (
     TuneFinished,
 )
 from tunefarm_tuning.search.progress import TaskProgress, scheduler_states
-from tunefarm_tuning.search.re_measurement import confirm_best, search_budget
 from tunefarm_tuning.search.result import TaskSummary, TuneResult
 from tunefarm_tuning.search.round_queue import NextRound, RoundQueue, Spent
 from tunefarm_tuning.search.scheduler import TaskScheduler
@@ -56,7 +56,7 @@ class TuneRun:
         self._option = option
         self._on_event = on_event
         self._log = log
-        self._re_measures = confirm
+        self._confirms = confirm
         self._toolchain = toolchain_key()
         self._histories = histories
         earlier = [*earlier, *(record for history in histories for record in history.records)]
@@ -89,13 +89,13 @@ class TuneRun:
         return latency_sec([task.grouped for task in self._tasks])
 
     def until_spent(self, budget: Budget, round_size: int) -> TuneResult:
-        """Search until the budget is spent, then re-measure the winners; see `tune`."""
+        """Search until the budget is spent, then confirm the winners; see `tune`."""
         queue = RoundQueue(self._tasks, self._option, round_size=round_size, histories=self._histories)
         try:
             with closing(queue):
                 stop_reason = self._search(queue, budget)
-            if self._re_measures and stop_reason != "device-lost":
-                self._re_measure_winners(budget)
+            if self._confirms and stop_reason != "device-lost":
+                self._confirm_winners(budget)
         except KeyboardInterrupt:
             stop_reason = "interrupted"
         if self._tasks and not self._records and all(task.failed for task in self._tasks):
@@ -179,23 +179,23 @@ class TuneRun:
             self._tell(TaskEnded(task=index, name=name, reason=None, wall_sec=self._wall_sec))
 
     def _search_budget(self, budget: Budget) -> Budget:
-        """Return the budget without the time that re-measurement will take."""
-        if budget.wall_sec is None or not self._re_measures:
+        """Return the budget without the time that confirmation will take."""
+        if budget.wall_sec is None or not self._confirms:
             return budget
-        expected_sec = sum(task.re_measuring_sec(len(task.configs_to_re_measure)) for task in self._tasks)
+        expected_sec = sum(task.confirming_sec(len(task.configs_to_confirm)) for task in self._tasks)
         return search_budget(budget, expected_sec)
 
-    def _re_measure_winners(self, budget: Budget) -> None:
+    def _confirm_winners(self, budget: Budget) -> None:
         """Measure the few best of each task whose winner is not clear again; tasks that matter most come first."""
         latency = {i: task.task.weight * (task.best_sec or 0.0) for i, task in enumerate(self._tasks)}
         for index in sorted(latency, key=lambda i: (-latency[i], i)):
-            while configs := self._tasks[index].configs_to_re_measure:
-                expected_sec = self._tasks[index].re_measuring_sec(len(configs))
+            while configs := self._tasks[index].configs_to_confirm:
+                expected_sec = self._tasks[index].confirming_sec(len(configs))
                 if budget.wall_sec is not None and self._wall_sec + expected_sec > budget.wall_sec:
                     break
-                self._re_measure(index, configs)
+                self._confirm(index, configs)
 
-    def _re_measure(self, index: int, configs: Sequence[Config]) -> None:
+    def _confirm(self, index: int, configs: Sequence[Config]) -> None:
         task = self._tasks[index]
         assert task.space is not None
         failed: str | None = None

@@ -8,7 +8,7 @@ from tunefarm_tuning.measure.interfaces import Builder, DeviceInfo
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.records.selection import without_superseded
 from tunefarm_tuning.records.transfer import TaskHistory
-from tunefarm_tuning.search.re_measurement import MAX_RE_MEASUREMENTS, configs_to_re_measure, re_measuring_sec
+from tunefarm_tuning.search.confirmation import MAX_CONFIRMATIONS, configs_to_confirm, confirming_sec
 from tunefarm_tuning.search.scheduler import RoundSummary, TaskState
 from tunefarm_tuning.search.task_groups import GroupedTask, for_scheduler
 from tunefarm_tuning.space.config import Config
@@ -99,15 +99,15 @@ class TaskProgress:
         return [TaskHistory(space=self.space, records=tuple(records)) for records in groups.values()]
 
     @property
-    def configs_to_re_measure(self) -> list[Config]:
-        """The configs to re-measure before a winner is named; empty if it is clear or was tried often enough."""
-        if self.space is None or self.failed is not None or self.confirmations >= MAX_RE_MEASUREMENTS:
+    def configs_to_confirm(self) -> list[Config]:
+        """The configs to confirm before a winner is named; empty if it is clear or was tried often enough."""
+        if self.space is None or self.failed is not None or self.confirmations >= MAX_CONFIRMATIONS:
             return []
-        return configs_to_re_measure(record for record in self._own if record.space_key == self.space.key)
+        return configs_to_confirm(record for record in self._own if record.space_key == self.space.key)
 
-    def re_measuring_sec(self, num_configs: int) -> float:
-        """Return the expected seconds of re-measuring so many of its configs."""
-        return re_measuring_sec(self._own, num_configs)
+    def confirming_sec(self, num_configs: int) -> float:
+        """Return the expected seconds of confirming so many of its configs."""
+        return confirming_sec(self._own, num_configs)
 
     def open(self, builder: Builder) -> ConfigSpace:
         """Return the task's config space; the builder is asked for it at the first call.
@@ -155,7 +155,7 @@ class TaskProgress:
         return self.best_sec != before_sec
 
     def add_confirmation(self, records: Sequence[TuningRecord]) -> None:
-        """Add a re-measurement of the best configs; the best cost may be higher afterwards."""
+        """Add a confirmation of the best configs; the best cost may be higher afterwards."""
         self.confirmations += 1
         self._own += records
         self.best_sec = _best_sec(self._own)

@@ -15,8 +15,8 @@ class TaskSummary:
     """The result of one task.
 
     Attributes:
-        trials: In this run; re-measurements are none.
-        confirmations: Number of re-measurements of its best configs in this run.
+        trials: In this run; confirmations are none.
+        confirmations: Number of confirmations of its best configs in this run.
         outcomes: Number of trials by `Outcome` value.
         best_cost_sec: Best known, records from before this run included; None if nothing works.
         spent_sec: Wall-clock of its rounds.

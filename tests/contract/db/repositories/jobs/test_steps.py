@@ -99,7 +99,7 @@ def test_a_late_write_is_refused_and_nothing_of_it_stays(uow: UnitOfWork, seed: 
     assert (fresh.fence, fresh.attempts) == (2, 2)
 
     assert step.job_id is not None
-    for late in ("finish", "hold", "release"):
+    for late in ("finish", "lock_claimed", "release"):
         with pytest.raises(LeaseLostError), uow.write() as repos:  # noqa: PT012  (the write before is the point)
             repos.events.add(step.job_id, "late", {})
             getattr(repos.steps, late)(step.id, 1)

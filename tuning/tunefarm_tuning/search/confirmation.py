@@ -1,4 +1,4 @@
-"""Re-measurement: time the few best configs of a task again, in turn, before its winner is named.
+"""Confirmation: time the few best configs of a task again, in turn, before its winner is named.
 
 The best of many noisy measurements is too good to be true: it was also the luckiest. Timed again in turn, the few
 best meet the same machine, and their order can be trusted.
@@ -21,13 +21,13 @@ from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.workload.task import TuningTask
 
 MAX_CONFIGS = 3
-"""Maximum number of configs per re-measurement."""
+"""Maximum number of configs per confirmation."""
 
-MAX_RE_MEASUREMENTS = 4
-"""Maximum number of re-measurements of a task per run: a second one if a config that was not re-measured is best."""
+MAX_CONFIRMATIONS = 4
+"""Maximum number of confirmations of a task per run: a second one if a config that was not confirmed is best."""
 
 MAX_SHARE_OF_TIME = 0.1
-"""Maximum share of a wall-clock budget that is reserved for re-measurement."""
+"""Maximum share of a wall-clock budget that is reserved for confirmation."""
 
 ROUNDS = 10
 """Samples of each config."""
@@ -39,11 +39,11 @@ _UNKNOWN_RUN_SEC = 0.3
 _LONGEST_RUN_SEC = 3600.0  # a larger value in a record cannot be about one candidate
 
 
-def configs_to_re_measure(records: Iterable[TuningRecord]) -> list[Config]:
-    """Return the configs to re-measure in turn, fastest first; empty if the winner is clear.
+def configs_to_confirm(records: Iterable[TuningRecord]) -> list[Config]:
+    """Return the configs to confirm in turn, fastest first; empty if the winner is clear.
 
-    The winner is clear if the fastest was re-measured, or leads the next by more than their noise. Once some config of
-    the task was re-measured, a lead is not enough: the fastest is then one single timing against several.
+    The winner is clear if the fastest was confirmed, or leads the next by more than their noise. Once some config of
+    the task was confirmed, a lead is not enough: the fastest is then one single timing against several.
 
     Args:
         records: Records of one workload, target, device model, toolchain and space.
@@ -63,8 +63,8 @@ def configs_to_re_measure(records: Iterable[TuningRecord]) -> list[Config]:
     return [record.config for record in (best, *close)] if close else []
 
 
-def re_measuring_sec(records: Iterable[TuningRecord], num_configs: int) -> float:
-    """Return the expected seconds of re-measuring so many configs, estimated from their trials."""
+def confirming_sec(records: Iterable[TuningRecord], num_configs: int) -> float:
+    """Return the expected seconds of confirming so many configs, estimated from their trials."""
     claims = [record.extra.get("run_sec") for record in records if record.cost_sec is not None]
     # Records may come from anywhere: `extra` can contain anything.
     numbers = [sec for sec in claims if isinstance(sec, int | float) and not isinstance(sec, bool)]
@@ -74,11 +74,11 @@ def re_measuring_sec(records: Iterable[TuningRecord], num_configs: int) -> float
 
 
 def search_budget(budget: Budget, expected_sec: float) -> Budget:
-    """Return the budget of the search without the time of re-measurement.
+    """Return the budget of the search without the time of confirmation.
 
     Args:
         budget: Budget of the whole run.
-        expected_sec: How long re-measurement is expected to take, over all tasks; a bounded share of the time is kept
+        expected_sec: How long confirmation is expected to take, over all tasks; a bounded share of the time is kept
             back for it.
     """
     if budget.wall_sec is None:

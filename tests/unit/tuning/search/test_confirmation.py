@@ -13,11 +13,11 @@ from tunefarm_tuning.measure.builder.replay import ReplayBuilder
 from tunefarm_tuning.measure.interfaces import Failure, MeasureOption
 from tunefarm_tuning.measure.runner.replay import REPLAY_DEVICE, ReplayRunner
 from tunefarm_tuning.records.record import TuningRecord
-from tunefarm_tuning.search.re_measurement import (
-    configs_to_re_measure,
+from tunefarm_tuning.search.confirmation import (
+    configs_to_confirm,
     confirm_best,
+    confirming_sec,
     noise,
-    re_measuring_sec,
 )
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.testing.synthetic import synthetic_task, tiny_space
@@ -37,37 +37,37 @@ def configs(*numbers: int) -> list[Config]:
 
 
 def test_a_clear_winner_is_left_alone() -> None:
-    assert configs_to_re_measure([]) == []
-    assert configs_to_re_measure([record(1, 1.0e-3)]) == []
-    assert configs_to_re_measure([record(1, 1.0e-3), record(2, 1.2e-3)]) == []
+    assert configs_to_confirm([]) == []
+    assert configs_to_confirm([record(1, 1.0e-3)]) == []
+    assert configs_to_confirm([record(1, 1.0e-3), record(2, 1.2e-3)]) == []
 
 
 def test_the_best_within_noise_are_measured_again() -> None:
     close = [record(1, 1.0e-3), record(2, 1.01e-3), record(3, 1.02e-3), record(4, 1.021e-3), record(5, 2e-3)]
-    assert configs_to_re_measure(close) == configs(1, 2, 3)  # three are enough
-    assert configs_to_re_measure([*close[:2], close[4]]) == configs(1, 2)
+    assert configs_to_confirm(close) == configs(1, 2, 3)  # three are enough
+    assert configs_to_confirm([*close[:2], close[4]]) == configs(1, 2)
 
 
 def test_noisy_measurements_bring_in_more() -> None:
     quiet = record(2, 1.2e-3)
     loud = replace(quiet, samples_sec=(1.04e-3, 1.2e-3, 1.36e-3))
-    assert configs_to_re_measure([record(1, 1.0e-3), quiet]) == []
-    assert configs_to_re_measure([record(1, 1.0e-3), loud]) == configs(1, 2)
+    assert configs_to_confirm([record(1, 1.0e-3), quiet]) == []
+    assert configs_to_confirm([record(1, 1.0e-3), loud]) == configs(1, 2)
 
 
 def test_a_confirmed_winner_is_not_confirmed_again() -> None:
     won, second = record(1, 1.0e-3, confirmed=True), record(2, 1.01e-3, confirmed=True)
-    assert configs_to_re_measure([won, second, record(3, 1.02e-3)]) == []
+    assert configs_to_confirm([won, second, record(3, 1.02e-3)]) == []
 
 
 def test_one_that_was_not_among_them_and_is_best_now_is_confirmed_too() -> None:
     slower = [record(1, 1.05e-3, confirmed=True), record(2, 1.06e-3, confirmed=True)]
-    assert configs_to_re_measure([*slower, record(3, 1.04e-3)]) == configs(3, 1, 2)
+    assert configs_to_confirm([*slower, record(3, 1.04e-3)]) == configs(3, 1, 2)
 
 
 def test_a_lead_over_confirmed_ones_is_not_enough() -> None:
     slower = [record(1, 1.05e-3, confirmed=True), record(2, 1.06e-3, confirmed=True)]
-    assert configs_to_re_measure([*slower, record(3, 0.5e-3)]) == configs(3, 1, 2)
+    assert configs_to_confirm([*slower, record(3, 0.5e-3)]) == configs(3, 1, 2)
 
 
 def test_noise_is_what_the_samples_say_and_never_nothing() -> None:
@@ -78,10 +78,10 @@ def test_noise_is_what_the_samples_say_and_never_nothing() -> None:
 
 def test_how_long_confirming_takes_is_told_by_sensible_facts_alone() -> None:
     known = record(1, 1e-3, run_sec=0.1)
-    expected = re_measuring_sec([known], 2)
+    expected = confirming_sec([known], 2)
     assert expected == pytest.approx(0.6)
     for nonsense in ("x", None, [1], True, -5, float("nan"), 1e300, 10**400):
-        assert re_measuring_sec([known, record(2, 1e-3, run_sec=nonsense)], 2) == expected
+        assert confirming_sec([known, record(2, 1e-3, run_sec=nonsense)], 2) == expected
 
 
 def answer(task: TuningTask, config: Config) -> tuple[float, ...] | Failure:
