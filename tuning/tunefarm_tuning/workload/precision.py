@@ -65,6 +65,11 @@ class Precision(StrEnum):
             Precision.FLOAT16: "float16",
         }.get(self, "float32")
 
+    @property
+    def tolerance(self) -> str:
+        """Deprecated: `rounding`."""
+        return self.rounding
+
 
 def parse_precision(text: str | None, target: Target | None = None) -> Precision:
     """Return the precision of this name (None: `Precision.AS_MODEL`); check that the target, if given, allows it.
