@@ -213,7 +213,7 @@ def test_a_worker_outlives_what_is_no_message(
     for sent in (*NO_JSON.values(), *forged):
         stolen.lpush(f"{KEY_PREFIX}import", sent)
     assert api.dispatcher.ping()
-    wait_until(lambda: is_quiet(broker), lambda: worker.log[-3000:], every_sec=0.5)
+    wait_until_quiet(broker, worker)
     assert worker.process.poll() is None, worker.log[-3000:]
     assert worker.log.count("dropped what is no message") == len(NO_JSON) + len(forged)
     assert "broker lost" not in worker.log.lower()
@@ -239,7 +239,7 @@ def test_a_worker_outlives_what_is_to_be_repeated(
         stolen.hset(f"{KEY_PREFIX}unacked", tag, content)
         stolen.zadd(f"{KEY_PREFIX}unacked_index", {tag: 1})
     stolen.zadd(f"{KEY_PREFIX}unacked_index", {b"\xff\xfe": 1, "without-content": 1})
-    wait_until(lambda: is_quiet(broker), lambda: worker.log[-3000:], every_sec=0.5)
+    wait_until_quiet(broker, worker)
     assert worker.process.poll() is None, worker.log[-3000:]
     assert imports_a_model(api, worker)
 
@@ -258,10 +258,20 @@ def test_a_message_that_was_not_acknowledged_comes_again(
     assert worker.process.poll() is None
 
 
-def is_quiet(broker: Broker) -> bool:
+def messages_left(broker: Broker) -> dict[str, Any]:
+    """Return what waits in queues, and what is delivered and not acknowledged; empty if nothing does."""
     with broker.client() as api:
-        waiting: Any = [api.llen(f"{KEY_PREFIX}{queue}") for queue in QUEUES]
-        return not any(waiting) and not api.zcard(f"{KEY_PREFIX}unacked_index")
+        left = {queue: api.lrange(f"{KEY_PREFIX}{queue}", 0, 3) for queue in QUEUES}
+        left["unacked"] = api.zrange(f"{KEY_PREFIX}unacked_index", 0, 20, withscores=True)
+        return {name: messages for name, messages in left.items() if messages}
+
+
+def wait_until_quiet(broker: Broker, worker: Worker) -> None:
+    wait_until(
+        lambda: not messages_left(broker),
+        lambda: f"an empty broker; left: {messages_left(broker)}; the worker's log: {worker.log[-3000:]}",
+        every_sec=0.5,
+    )
 
 
 def imports_a_model(api: Services, worker: Worker) -> bool:
