@@ -66,7 +66,7 @@ def time_groups(run: Callable[[], object], number: int) -> list[float]:
     return groups_sec
 
 
-def first_call_sec(run: Callable[[], object]) -> float:
+def warm_call_sec(run: Callable[[], object]) -> float:
     """Return how long an inference takes once the runtime is warm, roughly. Returns once its threads are idle."""
     run()
     started = time.perf_counter()

@@ -15,8 +15,6 @@ from tunefarm_tuning.provenance.envelope import MAX_ENVELOPE_BYTES, open_envelop
 from tunefarm_tuning.provenance.statement import PROVENANCE, Statement, read_statement
 
 SUFFIX = ".intoto.jsonl"
-VERIFY_KEY = "TUNEFARM_VERIFY_KEY"
-"""The environment variable with the file of public keys."""
 _CHUNK_BYTES = 1 << 20
 
 

@@ -251,7 +251,7 @@ def _time_entry(
     remember = checked.library == built.tuned and not untuned
     try:
         with _baselines(request, loaded, number, input_set) as baselines:
-            network = LatencyCacheEntry(
+            cached = LatencyCacheEntry(
                 request=request,
                 built=built,
                 input_set=input_set,
@@ -260,7 +260,7 @@ def _time_entry(
                 baseline=use_reference,
                 baselines=baselines,
             )
-            if remember and (known := network.known_latency(checked.library, loaded.runner)):
+            if remember and (known := cached.known_latency(checked.library, loaded.runner)):
                 return EntryTiming(latency=known[0], before=known[1], baselines=known[2])
             latency, slower = compare_latency(
                 loaded.runner,
@@ -291,7 +291,7 @@ def _time_entry(
         told += f", too uncertain to decide; {alone}"
     if not slower:
         if remember and timing.alone is None:
-            network.note_latency(latency)
+            cached.note_latency(latency)
         return timing
     fallback = Fallback(reason=MissReason.SLOWER_THAN_UNTUNED, message=told)
     return replace(timing.as_untuned, rejected=tuned, fallback=fallback)

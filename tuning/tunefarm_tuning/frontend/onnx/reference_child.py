@@ -30,7 +30,7 @@ from tunefarm_tuning.frontend.onnx.reference.runtime import open_session, run_se
 from tunefarm_tuning.frontend.onnx.reference.telling_inputs import run_on_drawn
 from tunefarm_tuning.frontend.onnx.reference.variants import Expected, Variants
 from tunefarm_tuning.frontend.onnx.reference.vocabulary import index_limits
-from tunefarm_tuning.measure.timing_blocks import first_call_sec, watched_sample
+from tunefarm_tuning.measure.timing_blocks import warm_call_sec, watched_sample
 from tunefarm_tuning.reference.comparison import STEPS, width_with_shares
 from tunefarm_tuning.reference.random_inputs import InputKind
 from tunefarm_tuning.reference.widths import save_widths
@@ -312,7 +312,7 @@ def open_timed(params: dict[str, Any]) -> dict[str, Any]:
     if _timed is None or _timed[0] != params:
         prepare_timed(params)
     session, feeds = _opened()
-    return {"first_sec": first_call_sec(lambda: session.run(None, feeds))}
+    return {"first_sec": warm_call_sec(lambda: session.run(None, feeds))}
 
 
 def _opened() -> tuple[onnxruntime.InferenceSession, dict[str, NDArray[Any]]]:

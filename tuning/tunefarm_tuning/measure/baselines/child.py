@@ -15,7 +15,7 @@ from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.baselines.runtime import NetworkFile, OpenRuntime, Runtime
 from tunefarm_tuning.measure.baselines.runtimes import KINDS, NOT_INSTALLED, BaselineKind
-from tunefarm_tuning.measure.timing_blocks import first_call_sec, watched_sample
+from tunefarm_tuning.measure.timing_blocks import warm_call_sec, watched_sample
 from tunefarm_tuning.reference.comparison import compare_outputs
 from tunefarm_tuning.reference.widths import load_widths
 
@@ -47,7 +47,7 @@ def open_(params: dict[str, Any]) -> dict[str, Any]:
         return {"missing": opener}
     try:
         runtime = opener(network)
-        first_sec = first_call_sec(runtime.run)
+        first_sec = warm_call_sec(runtime.run)
         checks = _compare(runtime, params)
     except Exception as error:  # noqa: BLE001  (runtimes raise anything; a baseline never fails a compile)
         return {"missing": f"it does not run the network: {_in_short(error, network.path)}"}
