@@ -181,6 +181,8 @@ def worker(broker: Broker, api: Services, tmp_path: Path) -> Iterator[Worker]:
     yield worker
     if worker.process.poll() is None:
         worker.kill()
+    with broker.client() as client:  # a killed worker may not have acknowledged its last message
+        client.flushdb()
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
