@@ -41,7 +41,7 @@ constexpr DLDevice kCpu{kDLCPU, 0};
 constexpr DLDataType kFloat32{kDLFloat, 32, 1};
 constexpr int kPooledAllocator = 2;  // TVM's name for it: memory that is kept for the next call
 
-// Memory as compiled kernels want it: at a multiple of 64 bytes, and not a byte elsewhere.
+// Memory as every compiled kernel can read it, an old one too: at a multiple of 64 bytes.
 struct AlignedAlloc {
   void AllocData(DLTensor* tensor) {
     const size_t bytes = ffi::GetDataSize(*tensor);

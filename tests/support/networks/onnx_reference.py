@@ -10,10 +10,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import tvm
+import tvm_ffi
 from numpy.typing import NDArray
 from onnx_models import GraphBuilder
 from tvm import relax
 
+from tunefarm_tuning.artifact.arrays import aligned_empty
 from tunefarm_tuning.frontend.onnx.reference.exact_products import multiply_exactly
 from tunefarm_tuning.reference.comparison import compare_arrays
 from tunefarm_tuning.reference.random_inputs import random_inputs
@@ -53,7 +55,7 @@ def module_outputs(
 def library_outputs(path: Path, entry: str, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
     """Return the outputs of an entry of a library."""
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
-    outputs = machine[entry](*[tvm.runtime.tensor(value) for value in inputs])
+    outputs = machine[entry](*map(unaligned_tensor, inputs))
     return (
         [outputs.numpy()]
         if isinstance(outputs, tvm.runtime.Tensor)
@@ -96,3 +98,14 @@ def checked_network(g: GraphBuilder, folder: Path, *, special: bool = False) -> 
         comparison = compare_arrays("y", ours, theirs)
         assert comparison.ok, comparison.message
     return loaded
+
+
+def unaligned_tensor(array: NDArray[Any]) -> Any:
+    """Return an array as a tensor that begins an element after a multiple of 64 bytes: kernels read inputs wherever they lie."""
+    array = np.asarray(array)
+    if array.dtype.kind == "V" or not array.size:  # numpy's DLPack has no bfloat16
+        return tvm.runtime.tensor(array)
+    memory = aligned_empty((array.nbytes + array.itemsize,), np.uint8)[array.itemsize :]
+    copy = memory.view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return tvm_ffi.from_dlpack(copy)

@@ -12,6 +12,7 @@ import tvm
 from numpy.typing import NDArray
 from onnx import TensorProto
 from onnx_models import GraphBuilder
+from onnx_reference import unaligned_tensor
 
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.target.parse import parse_target
@@ -310,6 +311,6 @@ def run(kernel: Kernel, folder: Path, target: Target, *, plain: bool) -> list[ND
     path = folder / f"{kernel.name}-{'plain' if plain else 'default'}-{target.get('mcpu')}.so"
     build_kernel(PackedKernel(func=kernel.module["main"]), target, path, plain=plain)
     arrays = random_inputs(kernel_args(kernel.module), seed=3, kind=InputKind.POSITIVE)
-    args = [tvm.runtime.tensor(array) for array in arrays]
+    args = [unaligned_tensor(array) for array in arrays]
     tvm.runtime.load_module(str(path))["main"](*args)
     return [arg.numpy() for arg in args]

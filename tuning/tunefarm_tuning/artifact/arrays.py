@@ -2,9 +2,9 @@
 
 Needs Python 3.11, apache-tvm and numpy. This file is also inside every artifact, for `loader.py` there.
 
-Compiled kernels read an input with instructions that need it contiguous and aligned to 64 bytes; any other array would crash the
-process. So such an array is copied first, to a buffer that is kept for it. A small array is always copied: that is faster than
-sharing it. An output belongs to the caller: it is the memory that the model wrote, which no later call writes to, or a copy if
+Compiled kernels read a contiguous input where it lies. Those of older artifacts, and of GPUs, read it with instructions that need it
+aligned to 64 bytes, and would crash the process otherwise. Any other array is copied first, to a buffer that is kept for it. A small
+array is always copied: that is faster than sharing it. An output belongs to the caller: it is the memory that the model wrote, which no later call writes to, or a copy if
 that memory is (or may be) also an input's, a weight's or another output's.
 """
 
@@ -36,7 +36,7 @@ class ArtifactInputError(ValueError):
 class InputSlot:
     """Converts one input of a model. Concurrency: none; one call at a time uses it."""
 
-    def __init__(self, spec: Mapping[str, Any], device: Any) -> None:
+    def __init__(self, spec: Mapping[str, Any], device: Any, *, unaligned: bool = False) -> None:
         self._spec = spec
         self._name, self._dtype_name = spec["name"], spec["dtype"]
         self._shape = tuple(spec["shape"])
@@ -45,6 +45,7 @@ class InputSlot:
         # TVM copies what numpy's DLPack does not support (bfloat16), and inputs of another device.
         self._copied = self._dtype_name == "bfloat16" or device.dlpack_device_type() != _CPU
         self._is_small = not self._copied and math.prod(self._shape) * self._dtype.itemsize <= _SMALL_BYTES
+        self._alignment = self._dtype.itemsize if unaligned else ALIGNMENT_BYTES
         self._buffer: Any = None
         self._tensor: Any = None
         if self._is_small:
@@ -80,7 +81,7 @@ class InputSlot:
             # Without a version, numpy refuses to share a read-only array; nothing here writes to it.
             shared = array if array.flags.writeable else array.__dlpack__(max_version=(1, 0))
             tensor = tvm_ffi.from_dlpack(shared)
-            if not tensor.data_ptr() % ALIGNMENT_BYTES:
+            if not tensor.data_ptr() % self._alignment:
                 return tensor
         if self._buffer is None:
             self._keep_buffer()
@@ -124,7 +125,7 @@ class InputSlot:
             raise ArtifactInputError(
                 f"input {self._name!r} is on {tensor.device}, but the model runs on {self._device}: move it there"
             )
-        if tensor.is_contiguous() and not tensor.data_ptr() % ALIGNMENT_BYTES:
+        if tensor.is_contiguous() and not tensor.data_ptr() % self._alignment:
             return tensor
         return None if self._copied else self._hand_over(np.from_dlpack(tensor))
 
@@ -222,7 +223,7 @@ def numpy_dtype(name: str) -> Any:
 
 
 def aligned_empty(shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
-    """Return an uninitialised array that a model reads without copying it."""
+    """Return an uninitialised array that every model of a CPU reads without copying it, an old one too."""
     element = np.dtype(dtype)
     size = math.prod(shape) * element.itemsize
     memory = np.empty(size + ALIGNMENT_BYTES, np.uint8)

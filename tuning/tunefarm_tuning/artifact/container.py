@@ -261,6 +261,7 @@ _PARTS: Mapping[str, Callable[[Any], bool]] = {
     "cpu_features": lambda it: it is None or (isinstance(it, list) and all(map(_is_text, it))),
     "machine": lambda it: it is None or _is_text(it),
     "threads": lambda it: it is None or (type(it) is int and it > 0),
+    "unaligned_inputs": lambda it: it is None or type(it) is bool,
 }
 """The parts of a manifest that the loader uses, each with its check."""
 

@@ -82,7 +82,7 @@ class Machine:
         self._vm = vm.VirtualMachine(library, device)
         self._device = device
         self._name = item.entry
-        self.takers = [InputSlot(spec, device).take for spec in item.inputs]
+        self.takers = [InputSlot(spec, device, unaligned=item.unaligned_inputs).take for spec in item.inputs]
         self.function = self.find(item.entry)
 
     def find(self, entry: str) -> Any:

@@ -172,7 +172,7 @@ class TunedModel:
         """Run the model; inputs by position or by name (``model(**{"input.1": x})``).
 
         Inputs are numpy arrays, values that numpy can convert, or arrays of a library that supports DLPack. A large array that is
-        contiguous and aligned to 64 bytes is not copied; others are. No later call changes the outputs.
+        contiguous is not copied on a CPU; others are. No later call changes the outputs.
 
         Returns:
             The outputs by name.

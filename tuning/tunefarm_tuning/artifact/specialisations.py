@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 if __package__:
@@ -33,6 +33,7 @@ class Specialisation:
         outputs: The same of each output.
         batches: Smaller batch sizes that run here, filled up with copies of a sample; proved when the artifact was compiled.
         latency_sec: Seconds per inference, measured when it was compiled; None if unknown.
+        unaligned_inputs: Whether its kernels read inputs at any multiple of an element's size; otherwise of 64 bytes.
     """
 
     entry: str
@@ -40,6 +41,7 @@ class Specialisation:
     outputs: tuple[Spec, ...]
     batches: tuple[int, ...] = ()
     latency_sec: float | None = None
+    unaligned_inputs: bool = False
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -77,6 +79,7 @@ class ShapeTable:
                 outputs=tuple(item["outputs"]),
                 batches=tuple(item.get("batches") or ()),
                 latency_sec=item.get("latency_sec"),
+                unaligned_inputs=bool(manifest.get("unaligned_inputs")),
             )
             for item in listed
         )
@@ -117,7 +120,9 @@ class ShapeTable:
         )
         # Their sizes are not known: a loader that takes outputs for small copies them.
         outputs = tuple({**spec, "shape": []} for spec in self.main.outputs)
-        return Specialisation(entry=others.entry, inputs=inputs, outputs=outputs)
+        return replace(
+            self.main, entry=others.entry, inputs=inputs, outputs=outputs, batches=(), latency_sec=None
+        )
 
     @property
     def sample_shapes(self) -> list[tuple[Shape, ...]]:

@@ -315,6 +315,8 @@ def make_manifest(
         "outputs": [spec.to_json() for spec in model.outputs],
         **_specialisations(report),
         **_other_shapes(report),
+        # Kernels for CPUs are built so (`tvm.base.lowering`).
+        "unaligned_inputs": target.kind == "llvm",
         **({"parts": parts_manifest(model.parts)} if model.parts else {}),
         "target": target.to_json(),
         "target_key": target.key,

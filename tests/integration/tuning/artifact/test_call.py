@@ -99,6 +99,25 @@ def test_any_address_will_do(model: TunedModel, offset: int) -> None:
         assert right(model.run({**inputs, "x": aligned(inputs["x"], offset)}), inputs)
 
 
+@pytest.mark.parametrize(
+    ("offset", "is_copied", "is_copied_for_an_older_artifact"),
+    [(0, False, False), (2, True, True), (4, False, True), (16, False, True)],
+)
+def test_what_begins_at_an_element_is_read_where_it_lies(
+    offset: int, is_copied: bool, is_copied_for_an_older_artifact: bool
+) -> None:
+    import tvm
+
+    spec = {"name": "x", "dtype": "float32", "shape": [64, 64]}
+    array = aligned(np.ones((64, 64), np.float32), offset)
+    for unaligned, copied in ((True, is_copied), (False, is_copied_for_an_older_artifact)):
+        slot = InputSlot(spec, tvm.cpu(), unaligned=unaligned)
+        for value in (array, Foreign(array)):
+            tensor = slot.take(value)
+            assert (tensor.data_ptr() != array.ctypes.data) == copied
+            assert (tensor.numpy() == 1).all()
+
+
 def _read_only(array: np.ndarray) -> np.ndarray:
     array = aligned(array)
     array.flags.writeable = False

@@ -82,6 +82,7 @@ def test_all_records_go_in_and_the_report_proves_it(
     ]
     names = {name for kernel in report["kernels"] for name in kernel["names"]}
     assert all(kernel["reason"] and kernel["name"] not in names for kernel in report["not_tunable"])
+    assert artifact.manifest["unaligned_inputs"]
     assert [r["config"] for r in artifact.manifest["records"]] == [
         r.config.to_json() for r in tiny_net.records
     ]

@@ -14,6 +14,7 @@ import tvm
 import tvm_ffi
 from llvm_cpus import cpus_of
 from numpy.typing import NDArray
+from onnx_reference import unaligned_tensor
 from quantised_forms import FORMS, SMALL_GROUPS, behind, pad
 from quantised_networks import NETWORKS, Quantised, conv
 from tvm import relax
@@ -71,7 +72,7 @@ def byte_kernels(loaded: RelaxNetwork) -> list[Any]:
 def run(loaded: RelaxNetwork, folder: Path, target: Target, x: NDArray[Any]) -> NDArray[Any]:
     build_model(loaded.module, target, folder / "lib.so")
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(folder / "lib.so")), tvm.cpu())
-    output: NDArray[Any] = machine["main"](tvm.runtime.tensor(x)).numpy()
+    output: NDArray[Any] = machine["main"](unaligned_tensor(x)).numpy()
     return output
 
 
