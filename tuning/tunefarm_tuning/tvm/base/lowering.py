@@ -7,13 +7,14 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import tirx
+from tvm import s_tir, tirx
 from tvm.s_tir import pipeline as s_tir_pipeline
 
 from tunefarm_tuning.tvm.base.bfloat16_instructions import link_code, round_by_instruction
 from tunefarm_tuning.tvm.base.launches import LAUNCHED
 from tunefarm_tuning.tvm.base.narrow_buffers import with_narrow_buffers
 from tunefarm_tuning.tvm.base.other_cpus import for_other_cpus
+from tunefarm_tuning.tvm.base.relax_graph import static_shape
 from tunefarm_tuning.tvm.base.remainder_loops import without_remainder_loops
 from tunefarm_tuning.tvm.base.stack_buffers import with_buffers_on_stack
 from tunefarm_tuning.tvm.base.vector_loads import shuffle_loads
@@ -22,11 +23,18 @@ from tunefarm_tuning.tvm.base.vector_math import approximate_alone
 _PIPELINE = "s_tir"
 _LAUNCHES = "tunefarm.launches_kernels"
 _ALIGNMENT = "storage_alignment"
+_PARTITION_LOOPS = s_tir.transform.LoopPartition
+_OF_TWO = (
+    *(tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Min, tirx.Max),
+    *(tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE),
+)
 
 
 def register() -> None:
     """Take these steps for every kernel that this process builds from now on."""
     tirx.register_tir_pipeline(_PIPELINE, _pipeline)
+    # TVM's pipeline lists its steps within a function, which asks this module for them when it runs.
+    s_tir.transform.LoopPartition = _partition_loops
 
 
 def _pipeline() -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
@@ -63,6 +71,38 @@ def _has(func: Any, attribute: str) -> bool:
     return bool(func.attrs) and attribute in func.attrs
 
 
+def _partition_loops() -> Any:
+    """Return TVM's step that makes loops of their own of tails, and mends what it leaves in kernels of open sizes.
+
+    TVM 0.27 replaces the variable of a loop of one iteration by a 0 of 32 bits. Kernels of open sizes count in 64, and the next step that
+    looks at a sum of the two refuses it.
+    """
+    return tvm.transform.Sequential([_PARTITION_LOOPS(), _ONE_WIDTH])
+
+
+def _with_one_width(module: tvm.IRModule, _: Any) -> tvm.IRModule:
+    return _with_each(module, _counting_in_one_width)
+
+
+def _counting_in_one_width(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    if all(static_shape(param) is not None for param in func.params):
+        return func
+    mended = [(operation, _of_one_width) for operation in _OF_TWO]
+    return func.with_body(tvm_ffi.structural_map(func.body, mended))
+
+
+def _of_one_width(node: Any) -> Any:
+    """Return an operation of two integers, of which a constant is as wide as the other."""
+    types = [str(operand.expr_ty().dtype) for operand in (node.a, node.b)]
+    if types[0] == types[1]:
+        return node
+    a, b = (
+        tirx.IntImm("int64", operand.value) if isinstance(operand, tirx.IntImm) else operand
+        for operand in (node.a, node.b)
+    )
+    return type(node)(a, b)
+
+
 def _on_all(module: tvm.IRModule, _: Any) -> tvm.IRModule:
     return _with_each(module, _finished)
 
@@ -95,6 +135,7 @@ def _at_any_element(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 _NARROW = tvm.transform.module_pass(_with_narrow_buffers, opt_level=0, name="NarrowBuffers")
+_ONE_WIDTH = tvm.transform.module_pass(_with_one_width, opt_level=0, name="CountInOneWidth")
 _MARK = tvm.transform.module_pass(_with_marks, opt_level=0, name="MarkLaunches")
 _PASS = tvm.transform.module_pass(_on_all, opt_level=0, name="FinishKernels")
 _CPU = tvm.transform.module_pass(_on_lowered, opt_level=0, name="ForOtherCpus")
