@@ -257,16 +257,16 @@ class Reference:
             for part in range(len(self._model.parts))
         )
 
-    def make_parts(self, input_set: InputSet, within: str | None, name: str) -> dict[str, Any]:
-        """Cut the model into parts that are fed with the reference's values on a set of inputs.
+    def make_segments(self, input_set: InputSet, within: str | None, name: str) -> dict[str, Any]:
+        """Cut the model into segments that are fed with the reference's values on a set of inputs.
 
         Args:
             input_set: The set.
-            within: The tensor that ends the part to cut further; None for the whole model.
+            within: The tensor that ends the segment to cut further; None for the whole model.
             name: Begins the names of the files that are written.
 
         Returns:
-            The child's reply (see `reference_child.make_parts`), and ``files``: paths of ``model``, ``inputs``, ``outputs`` and ``widths``.
+            The child's reply (see `reference_child.make_segments`), and ``files``: paths of ``model``, ``inputs``, ``outputs`` and ``widths``.
 
         Raises:
             InvalidModelError: If ONNX Runtime cannot run the cut model.
@@ -277,7 +277,7 @@ class Reference:
         }
         self._allow(input_set.inputs)
         reply: dict[str, Any] = self._call(
-            "make_parts",
+            "make_segments",
             {
                 **self._common(),
                 "budget_sec": self._budget_sec,

@@ -24,9 +24,9 @@ from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bound_network, runnable_bytes
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes
 from tunefarm_tuning.frontend.onnx.reference.exact_products import multiply_exactly
-from tunefarm_tuning.frontend.onnx.reference.parts import Network, Rounding
 from tunefarm_tuning.frontend.onnx.reference.rounding import rounds_values
 from tunefarm_tuning.frontend.onnx.reference.runtime import open_session, run_session
+from tunefarm_tuning.frontend.onnx.reference.segments import Network, Rounding
 from tunefarm_tuning.frontend.onnx.reference.telling_inputs import run_on_drawn
 from tunefarm_tuning.frontend.onnx.reference.variants import Expected, Variants
 from tunefarm_tuning.frontend.onnx.reference.vocabulary import index_limits
@@ -176,16 +176,16 @@ def _run_sample(
         ) from error
 
 
-def make_parts(params: dict[str, Any]) -> dict[str, Any]:
-    """Cut the model into parts; write the cut model, the reference's values as its inputs, expected outputs and widths.
+def make_segments(params: dict[str, Any]) -> dict[str, Any]:
+    """Cut the model into segments; write the cut model, the reference's values as its inputs, expected outputs and widths.
 
     Args:
         params: ``path``, ``binding``, ``threads``, ``budget_sec`` as in `make_reference`; ``feeds``: the inputs, a file; ``within``:
-            the tensor of the part to cut further, null for the whole model; ``to``: the files to write: ``{"model", "inputs",
+            the tensor of the segment to cut further, null for the whole model; ``to``: the files to write: ``{"model", "inputs",
             "outputs", "widths"}``.
 
     Returns:
-        ``inputs``, ``outputs``: specs of the cut model; ``parts``: by output, ``{"tensor", "node", "operator"}``; null if there is nothing
+        ``inputs``, ``outputs``: specs of the cut model; ``segments``: by output, ``{"tensor", "node", "operator"}``; null if there is nothing
         to cut, or the model computes in bfloat16.
 
     Raises:
@@ -193,7 +193,7 @@ def make_parts(params: dict[str, Any]) -> dict[str, Any]:
     """
     bound = _network(params)
     if uses_bfloat16(bound.model.graph):
-        return {"parts": None}
+        return {"segments": None}
     specs = bound.inputs
     network = Network(bound.model, specs)
     given = dict(zip([spec.name for spec in specs], load_arrays(params["feeds"]), strict=True))
@@ -212,7 +212,7 @@ def make_parts(params: dict[str, Any]) -> dict[str, Any]:
         inner = network.inner_cuts(params["within"], cuts)
         cuts, outputs = [*inner, *cuts], [*inner, params["within"]]
     if not cuts or len(outputs) < _LEAST_SETS:
-        return {"parts": None}
+        return {"segments": None}
     cut = network.cut(cuts, outputs)
     inner_names = [name for name in cut.inputs if name not in network.inputs]
     values = dict(zip(inner_names, values_of(network.with_outputs(inner_names)), strict=True)) | given
@@ -244,7 +244,7 @@ def make_parts(params: dict[str, Any]) -> dict[str, Any]:
 
     expected = variants().run()[0]
     wanted, widths = list(expected.outputs), list(expected.widths)
-    roundings = [network.rounding_within(part.tensor, cuts) for part in cut.parts]
+    roundings = [network.rounding_within(segment.tensor, cuts) for segment in cut.segments]
     if any(rounding is not Rounding.AT_THE_END for rounding in roundings):
         ways = variants()
         steps = ways.run_steps()
@@ -261,10 +261,10 @@ def make_parts(params: dict[str, Any]) -> dict[str, Any]:
     return {
         "inputs": [spec.to_json() for spec in cut_specs],
         "outputs": [
-            {"name": part.tensor, "shape": list(array.shape), "dtype": str(array.dtype)}
-            for part, array in zip(cut.parts, wanted, strict=True)
+            {"name": segment.tensor, "shape": list(array.shape), "dtype": str(array.dtype)}
+            for segment, array in zip(cut.segments, wanted, strict=True)
         ],
-        "parts": [asdict(part) for part in cut.parts],
+        "segments": [asdict(segment) for segment in cut.segments],
     }
 
 
@@ -344,7 +344,7 @@ def _run(
 
 HANDLERS = {
     "make_reference": make_reference,
-    "make_parts": make_parts,
+    "make_segments": make_segments,
     "prepare_timed": prepare_timed,
     "open_timed": open_timed,
     "run_once": run_once,

@@ -1,1 +1,1 @@
-"""The reference of a compiled network: how ONNX Runtime runs it, in float64 too, and how it is cut into parts."""
+"""What `reference_child` runs in place of a network to compare with it: the network in ONNX Runtime, in float64 too, and in segments."""
