@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tunefarm_tuning.frontend.onnx.sanitize import all_graphs
+from tunefarm_tuning.frontend.onnx.graph_reading import all_graphs
 
 _NARROW, _WIDE = TensorProto.BFLOAT16, TensorProto.FLOAT
 
@@ -21,9 +21,9 @@ _NARROW, _WIDE = TensorProto.BFLOAT16, TensorProto.FLOAT
 def uses_bfloat16(graph: onnx.GraphProto) -> bool:
     """Return whether anything in a graph is bfloat16: a weight, or a node's result."""
     return any(
-        any(tensor.data_type == _NARROW for tensor in part.initializer)
-        or any(_makes_narrow(attribute) for node in part.node for attribute in node.attribute)
-        for part in all_graphs(graph)
+        any(tensor.data_type == _NARROW for tensor in subgraph.initializer)
+        or any(_makes_narrow(attribute) for node in subgraph.node for attribute in node.attribute)
+        for subgraph in all_graphs(graph)
     )
 
 

@@ -28,6 +28,7 @@ from tunefarm_tuning.frontend.onnx.bound_network import (
 from tunefarm_tuning.frontend.onnx.constant_indices import constant_part, refuse_bad_indices
 from tunefarm_tuning.frontend.onnx.control_flow.branches import VALUE_HINT
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow
+from tunefarm_tuning.frontend.onnx.graph_reading import all_graphs, all_nodes
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes, read_model
 from tunefarm_tuning.frontend.onnx.operators import MICROSOFT, is_of_onnx_runtime_alone
 from tunefarm_tuning.frontend.onnx.parts.plan import may_be_hybrid
@@ -41,7 +42,6 @@ from tunefarm_tuning.frontend.onnx.rules import (
     count_parameters,
     refuse_other_outputs,
 )
-from tunefarm_tuning.frontend.onnx.sanitize import all_graphs, all_nodes
 from tunefarm_tuning.frontend.onnx.shape_trials import run_further_shapes
 from tunefarm_tuning.frontend.onnx.standard_form.form import in_standard_form
 from tunefarm_tuning.frontend.onnx.trial_run import (

@@ -19,6 +19,7 @@ from onnx import numpy_helper
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork
+from tunefarm_tuning.frontend.onnx.graph_reading import constant_tensors
 
 _ALONG_AXIS = frozenset({"Gather", "GatherElements", "Scatter", "ScatterElements"})
 _OF_POINTS = frozenset({"GatherND", "ScatterND"})
@@ -43,11 +44,7 @@ def refuse_bad_indices(graph: onnx.GraphProto) -> None:
     Raises:
         InvalidModelError: index-out-of-range; ``node``, ``index``, ``extent`` say which.
     """
-    tensors = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        for attribute in node.attribute if node.op_type == "Constant" else ():
-            if attribute.name == "value":
-                tensors[node.output[0]] = attribute.t
+    tensors = dict(constant_tensors(graph))
     shapes = {
         value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in graph.input
     }

@@ -22,8 +22,9 @@ from tunefarm_tuning.frontend.onnx.binding import (
     type_word,
 )
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow, is_control_flow
+from tunefarm_tuning.frontend.onnx.graph_reading import all_graphs, all_nodes
 from tunefarm_tuning.frontend.onnx.operators import is_supported
-from tunefarm_tuning.frontend.onnx.sanitize import FEW_BITS, all_graphs, all_nodes, are_dequantised
+from tunefarm_tuning.frontend.onnx.sanitize import FEW_BITS, are_dequantised
 from tunefarm_tuning.frontend.onnx.standard_form.local_functions import check_functions
 from tunefarm_tuning.workload.task import TensorSpec
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork
-from tunefarm_tuning.frontend.onnx.sanitize import ancestors
+from tunefarm_tuning.frontend.onnx.graph_reading import ancestors
 from tunefarm_tuning.reference.random_inputs import random_inputs
 
 Run = Callable[[dict[str, NDArray[Any]]], object]

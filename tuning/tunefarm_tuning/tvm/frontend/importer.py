@@ -15,7 +15,8 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean, clean_message
-from tunefarm_tuning.frontend.onnx.sanitize import PART_DOMAIN, PART_OPERATOR, all_nodes, sanitize_model
+from tunefarm_tuning.frontend.onnx.graph_reading import all_nodes
+from tunefarm_tuning.frontend.onnx.sanitize import PART_DOMAIN, PART_OPERATOR, sanitize_model
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.frontend.constant_folding import fold
 from tunefarm_tuning.tvm.frontend.converters.arithmetic import BROADCASTING, widen_constants

@@ -16,7 +16,7 @@ from tvm import relax, tirx
 from tunefarm_tuning.core.untrusted_text import clean, clean_message
 from tunefarm_tuning.frontend.onnx.binding import dtype_name
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork
-from tunefarm_tuning.frontend.onnx.graph_names import constant_nodes, names_read, weights_of
+from tunefarm_tuning.frontend.onnx.graph_reading import constant_nodes, names_read, weights_of
 from tunefarm_tuning.frontend.onnx.parts.plan import DEPENDS, Survey
 from tunefarm_tuning.frontend.onnx.parts.value_types import TypeInference, is_fixed, open_spec, tensor_type
 from tunefarm_tuning.frontend.onnx.rules import why_not_compiled

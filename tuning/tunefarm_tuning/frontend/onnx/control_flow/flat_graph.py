@@ -15,9 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.frontend.onnx.graph_names import names_read
+from tunefarm_tuning.frontend.onnx.graph_reading import all_graphs, names_read
 from tunefarm_tuning.frontend.onnx.node_folding import MAX_ELEMENTS, fold_node
-from tunefarm_tuning.frontend.onnx.sanitize import all_graphs
 
 MAX_NODES = 20_000
 """Maximum number of nodes that are looked at to resolve a network's control flow: bounds the time and the unrolled size."""
@@ -291,9 +290,9 @@ _KEEPS_VALUES = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Squeeze", 
 
 def _all_names(graph: onnx.GraphProto) -> set[str]:
     names: set[str] = set()
-    for part in all_graphs(graph):
-        names.update(value.name for value in (*part.input, *part.output))
-        names.update(tensor.name for tensor in part.initializer)
-        for node in part.node:
+    for subgraph in all_graphs(graph):
+        names.update(value.name for value in (*subgraph.input, *subgraph.output))
+        names.update(tensor.name for tensor in subgraph.initializer)
+        for node in subgraph.node:
             names.update(node.output)
     return names

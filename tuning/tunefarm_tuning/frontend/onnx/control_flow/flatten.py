@@ -12,8 +12,8 @@ from tunefarm_tuning.frontend.onnx.control_flow.branches import resolve_if
 from tunefarm_tuning.frontend.onnx.control_flow.flat_graph import FlatGraph
 from tunefarm_tuning.frontend.onnx.control_flow.loops import unroll_loop
 from tunefarm_tuning.frontend.onnx.control_flow.scans import unroll_scan
-from tunefarm_tuning.frontend.onnx.graph_names import names_read
-from tunefarm_tuning.frontend.onnx.sanitize import all_nodes, name_nodes_apart
+from tunefarm_tuning.frontend.onnx.graph_reading import all_nodes, names_read
+from tunefarm_tuning.frontend.onnx.sanitize import name_nodes_apart
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 _NOBODY_RUNS = ("invalid-onnx", "too-many-steps")

@@ -12,7 +12,7 @@ import onnx.shape_inference
 from numpy.typing import NDArray
 
 from tunefarm_tuning.frontend.onnx.binding import dtype_name
-from tunefarm_tuning.frontend.onnx.graph_names import names_read
+from tunefarm_tuning.frontend.onnx.graph_reading import names_read
 from tunefarm_tuning.workload.runtime_part import OpenSpec
 
 _MAX_CONSTANT_BYTES = 64 << 10

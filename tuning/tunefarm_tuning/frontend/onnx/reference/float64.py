@@ -14,9 +14,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tunefarm_tuning.frontend.onnx.binding import real_inputs
+from tunefarm_tuning.frontend.onnx.graph_reading import all_graphs
 from tunefarm_tuning.frontend.onnx.reference.float64_operators import INEXACT, REWRITES, Shapes
 from tunefarm_tuning.frontend.onnx.reference.inferred_types import with_inferred_types
-from tunefarm_tuning.frontend.onnx.sanitize import all_graphs
 from tunefarm_tuning.workload.task import TensorSpec
 
 _NARROW = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16})
@@ -83,9 +83,9 @@ def _typed(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> onnx.ModelPr
 
 def bind_shapes(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> None:
     """Write the sizes of inputs into a model, and remove what it says of other tensors."""
-    for part in all_graphs(model.graph):
-        del part.value_info[:]
-        for value in part.output:
+    for graph in all_graphs(model.graph):
+        del graph.value_info[:]
+        for value in graph.output:
             if value.type.WhichOneof("value") == "tensor_type":
                 value.type.tensor_type.ClearField("shape")
     for value, spec in zip(real_inputs(model.graph), inputs, strict=True):

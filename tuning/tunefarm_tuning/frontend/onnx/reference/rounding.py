@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 from onnx import TensorProto
 
-from tunefarm_tuning.frontend.onnx.sanitize import constant_tensors
+from tunefarm_tuning.frontend.onnx.graph_reading import constant_tensors
 
 _ROUNDING = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "QGemm", "QAttention"})
 COMPUTES_ON = frozenset({"DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "QAttention"})

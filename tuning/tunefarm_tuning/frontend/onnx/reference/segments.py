@@ -21,7 +21,7 @@ from onnx import TensorProto, helper, shape_inference
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.frontend.onnx.binding import dtype_name, real_inputs
-from tunefarm_tuning.frontend.onnx.graph_names import names_read
+from tunefarm_tuning.frontend.onnx.graph_reading import names_read
 from tunefarm_tuning.frontend.onnx.reference.float64 import bind_shapes
 from tunefarm_tuning.frontend.onnx.reference.moved import KEPT_BY_OPERATOR
 from tunefarm_tuning.frontend.onnx.reference.rounding import COMPUTES_ON, FEEDS_BACK, is_rounding

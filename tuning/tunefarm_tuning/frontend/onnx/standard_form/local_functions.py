@@ -12,7 +12,7 @@ import onnx.shape_inference
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.frontend.onnx.sanitize import all_nodes
+from tunefarm_tuning.frontend.onnx.graph_reading import all_nodes
 
 _MAX_BYTES = 2**31 - 1
 """Protobuf's limit of a message."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx
 from onnx import TensorProto, helper
 
+from tunefarm_tuning.frontend.onnx.graph_reading import all_nodes
 from tunefarm_tuning.frontend.onnx.reference.inferred_types import with_inferred_types
-from tunefarm_tuning.frontend.onnx.sanitize import all_nodes
 
 _ONNX_DOMAINS = ("", "ai.onnx")
 

@@ -6,8 +6,7 @@ import heapq
 
 import onnx
 
-from tunefarm_tuning.frontend.onnx.graph_names import names_read
-from tunefarm_tuning.frontend.onnx.sanitize import all_graphs
+from tunefarm_tuning.frontend.onnx.graph_reading import all_graphs, names_read
 
 
 def put_in_order(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -16,6 +16,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from tunefarm_tuning.frontend.onnx.graph_reading import constant_tensors
+
 _DOMAINS = frozenset({"qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general"})
 _OPERATORS = frozenset({"Quant", "IntQuant", "BipolarQuant", "Trunc"})
 _MICROSOFT = "com.microsoft"
@@ -39,10 +41,7 @@ def expand_quantisers(model: onnx.ModelProto) -> None:
     if not any(_is_quantiser(node) for node in graph.node):
         return
     opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=1)
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant" and node.output:
-            constants.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
+    constants = dict(constant_tensors(graph))
     known_bytes = sum(tensor.ByteSize() for tensor in constants.values())
     writer = _Writer(constants, opset, bytes_left=_MOST_COPIES * known_bytes + _SPARE_BYTES)
     for node in graph.node:
