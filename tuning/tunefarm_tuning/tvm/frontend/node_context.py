@@ -79,7 +79,7 @@ Converter = Callable[[NodeContext, Sequence[Any], dict[str, Any]], Any]
 it to TVM's converter."""
 
 
-def constant(x: Any) -> NDArray[Any] | None:
+def constant_value(x: Any) -> NDArray[Any] | None:
     """Return the value of a constant; None for a tensor that is known only at run time, and for an omitted input."""
     return np.asarray(x.value.numpy()) if isinstance(x, tvm.ir.GenericConst) else None
 
@@ -90,7 +90,7 @@ def needed_constant(x: Any, name: str) -> NDArray[Any]:
     Raises:
         UnsupportedFormError: If it is known at run time only.
     """
-    value = constant(x)
+    value = constant_value(x)
     if value is None:
         raise UnsupportedFormError(f"its {name} must be a constant")
     return value

@@ -24,7 +24,7 @@ from tunefarm_tuning.frontend.onnx.sanitize import sanitize_model
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.frontend.converters.runtime_part import call_part
 from tunefarm_tuning.tvm.frontend.importer import NetworkImporter, with_domains
-from tunefarm_tuning.tvm.frontend.node_context import constant, fixed_shape
+from tunefarm_tuning.tvm.frontend.node_context import constant_value, fixed_shape
 from tunefarm_tuning.workload.runtime_part import NotCompiled
 
 _READS = "reads a weight that is sparse, or of another dtype than numbers"
@@ -145,7 +145,7 @@ class _Surveyor(NetworkImporter):
                 known[name] = self._tensors[name]
             elif isinstance(value, relax.ShapeExpr) and _is_static(value):
                 known[name] = np.array([int(size) for size in value.values], np.int64)
-            elif value is not None and (array := constant(value)) is not None:
+            elif value is not None and (array := constant_value(value)) is not None:
                 known[name] = array
         return known
 

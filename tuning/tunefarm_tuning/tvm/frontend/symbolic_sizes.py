@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tvm import relax, tirx
 from tvm.sym import Analyzer
 
-from tunefarm_tuning.tvm.frontend.node_context import const, constant
+from tunefarm_tuning.tvm.frontend.node_context import const, constant_value
 from tunefarm_tuning.tvm.frontend.size_conditions import SizeConditions
 
 _MAX_ELEMENTS = 64
@@ -40,7 +40,7 @@ class SymbolicSizes:
         """Return the elements of a tensor, each an int or an expression; None if they are not known."""
         if isinstance(x, relax.Var):
             return self._values.get(x)
-        value = constant(x)
+        value = constant_value(x)
         if value is None or value.dtype.kind not in "iub" or value.size > _MAX_ELEMENTS:
             return None
         return _of_ints(value)

@@ -46,7 +46,7 @@ def expand_quantisers(model: onnx.ModelProto) -> None:
     writer = _Writer(constants, opset, bytes_left=_MOST_COPIES * known_bytes + _SPARE_BYTES)
     for node in graph.node:
         before = len(writer.nodes)
-        if not _is_quantiser(node) or not writer.expands(node):
+        if not _is_quantiser(node) or not writer.try_expand(node):
             del writer.nodes[before:]
             writer.nodes.append(node)
     expanded = onnx.GraphProto(node=writer.nodes)  # copies: the graph's own go with the next line
@@ -87,14 +87,14 @@ class _Writer:
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     tensors: list[onnx.TensorProto] = field(default_factory=list)
 
-    def expands(self, node: onnx.NodeProto) -> bool:
-        """Write a quantiser as other nodes. Return whether that is possible."""
+    def try_expand(self, node: onnx.NodeProto) -> bool:
+        """Write a quantiser as other nodes; return whether it could be, else only some of its nodes are written."""
         try:
-            return self._expands(node)
+            return self._expand(node)
         except (ValueError, TypeError, AttributeError):  # attributes and tensors that no quantiser has
             return False
 
-    def _expands(self, node: onnx.NodeProto) -> bool:
+    def _expand(self, node: onnx.NodeProto) -> bool:
         emit = self._emitter(node)
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         inputs = [self._input(name) for name in node.input]

@@ -27,7 +27,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     NodeContext,
     UnsupportedFormError,
     const,
-    constant,
+    constant_value,
     dtype_of,
     needed_constant,
     needed_shape,
@@ -206,7 +206,7 @@ class _Layer:
         """Return the lengths of the sequences; None if all sequences have all steps."""
         if lengths is None:
             return None
-        known = constant(lengths)
+        known = constant_value(lengths)
         if known is not None and isinstance(steps, int) and bool((known == steps).all()):
             return None
         return lengths if dtype_of(lengths) == "int32" else self._emit(relax.op.astype(lengths, "int32"))

@@ -15,7 +15,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     NodeContext,
     axis_of,
     const,
-    constant,
+    constant_value,
     dtype_of,
     fixed_shape,
     full_rank,
@@ -45,7 +45,7 @@ def convert_compress(context: NodeContext, inputs: Sequence[Any], attributes: di
 
     ONNX Runtime ignores what the condition says beyond the axis.
     """
-    kept, shape = constant(inputs[1]), fixed_shape(inputs[0])
+    kept, shape = constant_value(inputs[1]), fixed_shape(inputs[0])
     if kept is None or shape is None:
         return None
     data, axis = inputs[0], attributes.get("axis")
@@ -78,7 +78,7 @@ def convert_gather(_context: NodeContext, inputs: Sequence[Any], attributes: dic
     An unrolled loop gathers in each step, and each question to be folded would be a kernel to compile.
     """
     data, indices = inputs[:2]
-    values, shape = constant(indices), fixed_shape(data)
+    values, shape = constant_value(indices), fixed_shape(data)
     if values is None or not shape or isinstance(data, tvm.ir.GenericConst):
         return None
     axis = axis_of(attributes.get("axis", 0), len(shape))
@@ -188,13 +188,13 @@ def _pad_widths(
         value = float(attributes.get("value", 0.0))
     else:
         pads_input, value_input, axes_input = optional_inputs[:3]
-        pads, value = constant(pads_input), 0.0
+        pads, value = constant_value(pads_input), 0.0
         if value_input is not None:
-            number = constant(value_input)
+            number = constant_value(value_input)
             if number is None or number.size != 1:
                 return None
             value = float(number.reshape(-1)[0])
-        axes = constant(axes_input)
+        axes = constant_value(axes_input)
         if axes_input is not None and axes is None:
             return None
     if pads is None:

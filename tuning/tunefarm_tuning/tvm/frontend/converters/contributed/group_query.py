@@ -24,7 +24,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     NodeContext,
     UnsupportedFormError,
     const,
-    constant,
+    constant_value,
     dtype_of,
     needed_shape,
 )
@@ -42,7 +42,7 @@ def convert_group_query_attention(
     q, k, v, past_k, past_v, last, total, cos, sin, positions, added, *others = padded(inputs, 14)
     if any(x is not None for x in others) or context.outputs > 3 or attributes.get("smooth_softmax", 0) == 1:
         raise UnsupportedFormError("sinks, a quantised cache, and scores as a result are not supported")
-    if past_k is None or constant(total) is None:
+    if past_k is None or constant_value(total) is None:
         raise UnsupportedFormError(
             "it needs a cache, and a total_sequence_length that is known: bind that to a value"
         )
@@ -51,7 +51,7 @@ def convert_group_query_attention(
         size = size_of(q, -1) // (heads + 2 * key_heads)
         q, k, v = split(context, q, [heads * size, key_heads * size, key_heads * size])
     batch, words = needed_shape(q)[:2]
-    length = int(np.asarray(constant(total)).reshape(-1)[0])
+    length = int(np.asarray(constant_value(total)).reshape(-1)[0])
     extent = max(size_of(past_k, 2), length)
     if added is not None and size_of(added, -1) != extent:
         raise UnsupportedFormError("its bias has another length than its cache")

@@ -14,7 +14,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     NodeContext,
     UnsupportedFormError,
     const,
-    constant,
+    constant_value,
     dtype_of,
     needed_open_shape,
     rank_of,
@@ -51,7 +51,7 @@ def inside_float32(converter: Converter) -> Converter:
 
 
 def _cast(context: NodeContext, x: Any, dtype: str) -> Any:
-    value = constant(x)
+    value = constant_value(x)
     return context.emit(relax.op.astype(x, dtype)) if value is None else const(value.astype(dtype))
 
 
