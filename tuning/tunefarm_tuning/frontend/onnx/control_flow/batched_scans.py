@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tunefarm_tuning.frontend.onnx.control_flow.node_parts import int_attribute
+from tunefarm_tuning.frontend.onnx.control_flow.inner_graphs import int_attribute
 
 _UNARY = frozenset({
     "Abs", "Cast", "Ceil", "Erf", "Exp", "Floor", "Identity", "Log", "Neg", "Not", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from tunefarm_tuning.tvm.frontend.converters.contributed.parts import inside_float32
+from tunefarm_tuning.tvm.frontend.converters.contributed.building_blocks import inside_float32
 from tunefarm_tuning.tvm.frontend.node_context import (
     Converter,
     NodeContext,

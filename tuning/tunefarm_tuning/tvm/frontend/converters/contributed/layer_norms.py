@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import relax
 
-from tunefarm_tuning.tvm.frontend.converters.contributed.parts import padded, results, scalar, whole
+from tunefarm_tuning.tvm.frontend.converters.contributed.building_blocks import padded, results, scalar, whole
 from tunefarm_tuning.tvm.frontend.converters.quantized import dequantize
 from tunefarm_tuning.tvm.frontend.node_context import Converter, NodeContext, UnsupportedFormError
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tunefarm_tuning.tvm.frontend.converters.contributed.parts import scalar, whole
+from tunefarm_tuning.tvm.frontend.converters.contributed.building_blocks import scalar, whole
 from tunefarm_tuning.tvm.frontend.node_context import (
     Converter,
     NodeContext,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tunefarm_tuning.tvm.frontend.converters.contributed.parts import (
+from tunefarm_tuning.tvm.frontend.converters.contributed.building_blocks import (
     heads_apart,
     heads_together,
     reshaped,

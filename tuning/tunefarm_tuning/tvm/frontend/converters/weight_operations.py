@@ -1,6 +1,6 @@
-"""Parts of weights, as numpy arrays where the weights are constants, else computed in the graph.
+"""Operations on weights: done at once, by NumPy, where the weights are constants, else written into the graph.
 
-A constant part is a constant at once, so that no pass has to fold it.
+So no pass has to fold them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
 from tunefarm_tuning.tvm.kernels.recurrent import TILE, tiled
 
 
-def part(context: NodeContext, x: Any, number: int, first: int, last: int) -> Any:
+def sliced_at(context: NodeContext, x: Any, number: int, first: int, last: int) -> Any:
     """Return ``x[number, first:last]``."""
     value = constant_value(x)
     if value is not None:
