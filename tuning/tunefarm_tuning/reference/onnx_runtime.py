@@ -1,4 +1,4 @@
-"""`Reference`: ONNX Runtime in a child process, which computes the expected outputs and the latency to compare with."""
+"""`Reference`: has `frontend.onnx.reference_child` compute the expected outputs of a network, and time it, in ONNX Runtime."""
 
 from __future__ import annotations
 

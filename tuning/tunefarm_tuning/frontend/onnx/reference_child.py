@@ -1,4 +1,4 @@
-"""Child process: ONNX Runtime, as the reference for results and as the baseline for latency.
+"""Child process of `reference.onnx_runtime.Reference`: ONNX Runtime, as the reference for outputs and as the baseline for latency.
 
 Results are checked against it in float64 where it can; without graph optimisations where it cannot, since optimised it can
 itself be off by half a percent (packed 8-bit weights). It is timed with its best settings.

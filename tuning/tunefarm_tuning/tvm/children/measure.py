@@ -15,7 +15,7 @@ Handlers:
 - `measure_interleaved`, `measure_interleaved_here`: as `measure`, but ``paths`` and ``rounds`` for ``path`` and ``rival_sec``
   -> ``samples_sec`` (a list for each kernel), ``facts``.
 - `time_network`: ``path`` (library), ``inputs`` (file), ``kind``, ``threads``, ``sampling_sec`` -> ``threads``, ``inferences`` a sample,
-  ``samples_sec``; of each sample ``watched`` (`Watched`) and ``loops_sec`` (of the reference loop before it), null where unknown.
+  ``samples_sec``; of each sample ``watched`` (`Watched`) and ``loops_sec`` (of the yardstick loop before it), null where unknown.
 
 If a measurement fails, the answer is ``failure``: outcome, message and, if the device failed, the error's code; and flags that apply: ``session_lost``: the
 other side went away; ``poisoned``: nothing more can run in this session, or in this process if it is the device;

@@ -1,1 +1,1 @@
-"""What `reference_child` runs in place of a network to compare with it: the network in ONNX Runtime, in float64 too, and in segments."""
+"""The child's side of the reference: forms of a network that ONNX Runtime runs, in float64, with moved weights or in segments."""
