@@ -16,9 +16,8 @@ from tvm import relax, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812  (as TVM's own documentation has it)
 
-from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED
+from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, OPAQUE
 
-_OPAQUE = 8  # TVM's pattern of kernels that fuse with nothing
 _VECTOR_BYTES = 64
 _MOST_VECTORS = 32
 """Vectors that go along the axis together: their last sums stay in the first cache."""
@@ -58,7 +57,7 @@ def scan_kernel(scan: Scan, shape: Sequence[Any], axis: int | None) -> tirx.Prim
     steps = prod(sizes) if axis is None else sizes[position]
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("main")
-        T.func_attr({"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": _OPAQUE})
+        T.func_attr({"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": OPAQUE})
         x = T.arg("x", T.Buffer(sizes, scan.dtype))
         y = T.arg("y", T.Buffer([steps] if axis is None else sizes, scan.result_dtype))
         with T.sblock("scan"):

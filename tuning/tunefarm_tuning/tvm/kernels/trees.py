@@ -12,7 +12,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812  (as TVM's own documentation has it)
 
-from tunefarm_tuning.tvm.base.tir import CHECKED_INDICES, CPU_ONLY, IS_SCHEDULED, prefetch
+from tunefarm_tuning.tvm.base.tir import CHECKED_INDICES, CPU_ONLY, IS_SCHEDULED, OPAQUE, prefetch
 
 GROUP = 16
 """Trees that are walked together."""
@@ -22,7 +22,6 @@ threads may want."""
 _STEPS = 2
 """Steps of a group, after which it ends if no walk went on in the last one."""
 _CHILD, _FEATURE, _HIGH, _LOW = range(4)
-_OPAQUE = 8  # TVM's pattern of kernels that fuse with nothing
 _SHARED_STEPS = 1 << 15
 """Steps of all walks from which threads share the rows."""
 
@@ -89,7 +88,7 @@ def forest_kernel(forest: Forest, rows: Any, columns: int, num_targets: int) -> 
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("main")
         T.func_attr(
-            {"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": _OPAQUE}
+            {"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": OPAQUE}
             | {CPU_ONLY: "TreeEnsemble", CHECKED_INDICES: True}
         )
         x = T.arg("x", T.Buffer((count, columns), dtype))
