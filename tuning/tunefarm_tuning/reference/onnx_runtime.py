@@ -151,29 +151,14 @@ class Reference:
             InvalidModelError: If ONNX Runtime cannot run the model.
             InvalidInputError: ``samples-failed`` if it cannot run it on a sample set.
         """
+        kinds = kinds_for(self._model.inputs)[: None if thorough else 1]
         sets = [
+            *(self._set(f"sample-{feed.file}-{feed.index}", sample=feed, inputs=feed.path) for feed in feeds),
             *(
-                InputSet(
-                    sample=feed,
-                    inputs=feed.path,
-                    expected=self._folder / f"expected-sample-{feed.file}-{feed.index}.npz",
-                    rounding=rounding,
-                    widths=self._folder / f"widths-sample-{feed.file}-{feed.index}.npz",
-                    parts=self._recorded(f"sample-{feed.file}-{feed.index}"),
+                self._set(
+                    str(number), kind=kind, seed=seed + number, inputs=self._folder / f"inputs-{number}.npz"
                 )
-                for feed in feeds
-            ),
-            *(
-                InputSet(
-                    kind=kind,
-                    seed=seed + number,
-                    inputs=self._folder / f"inputs-{number}.npz",
-                    expected=self._folder / f"expected-{number}.npz",
-                    rounding=rounding,
-                    widths=self._folder / f"widths-{number}.npz",
-                    parts=self._recorded(str(number)),
-                )
-                for number, kind in enumerate(kinds_for(self._model.inputs)[: None if thorough else 1])
+                for number, kind in enumerate(kinds)
             ),
         ]
         self._child.allow(*(feed.path for feed in feeds))
@@ -191,17 +176,7 @@ class Reference:
                     }
                     for part in self._model.parts
                 ],
-                "sets": [
-                    {
-                        "kind": None if input_set.kind is None else input_set.kind.value,
-                        "seed": input_set.seed if input_set.sample is None else input_set.sample.index,
-                        "inputs": str(input_set.inputs),
-                        "outputs": str(input_set.expected),
-                        "widths": str(input_set.widths),
-                        "parts": [part.to_json() for part in input_set.parts],
-                    }
-                    for input_set in sets
-                ],
+                "sets": [_set_params(input_set) for input_set in sets],
             },
         )
         expected_names = [spec.name for spec in self._model.outputs]
@@ -213,16 +188,11 @@ class Reference:
         self.bfloat16 = bool(reply["bfloat16"])
         self.random_fails = str(reply["random_fails"])
         self.runs = reply["runs"]
-        sets = sets[: reply["made"]]
-        if self.runs is not None and not reply["rounds"]:
-            return sets
-        if not (reply["rounds"] or self.bfloat16):
-            return [replace(input_set, widths=None) for input_set in sets]
         # A step of a quantised network, or of bfloat16, is far wider than any other order of sums.
-        coarse = STEPS if reply["rounds"] else BFLOAT16
+        rounding = STEPS if reply["rounds"] else BFLOAT16 if self.bfloat16 else rounding
         return [
-            replace(input_set, rounding=coarse, widths=None if self.runs is None else input_set.widths)
-            for input_set in sets
+            replace(input_set, rounding=rounding, widths=None if self.runs is None else input_set.widths)
+            for input_set in sets[: reply["made"]]
         ]
 
     def _made(self, sets: Sequence[InputSet], params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -246,6 +216,15 @@ class Reference:
             if reply["made"] == len(sets) and not reply["hurried"]:
                 kept.keep(self._model.sha256, facts, files, reply)
         return reply
+
+    def _set(self, stem: str, **inputs: Any) -> InputSet:
+        """Return a set with these inputs, whose files are to be written under names that end with a stem."""
+        return InputSet(
+            expected=self._folder / f"expected-{stem}.npz",
+            widths=self._folder / f"widths-{stem}.npz",
+            parts=self._recorded(stem),
+            **inputs,
+        )
 
     def _recorded(self, stem: str) -> tuple[RecordedPart, ...]:
         """Return the files of what each part for ONNX Runtime is given and returns on a set of inputs."""
@@ -349,3 +328,15 @@ class Reference:
             raise
         except ChildFailed as error:
             raise model_error("reference", "running the model in ONNX Runtime", error) from error
+
+
+def _set_params(input_set: InputSet) -> dict[str, Any]:
+    """Return what the child's ``make_reference`` takes of a set."""
+    return {
+        "kind": None if input_set.kind is None else input_set.kind.value,
+        "seed": input_set.seed if input_set.sample is None else input_set.sample.index,
+        "inputs": str(input_set.inputs),
+        "outputs": str(input_set.expected),
+        "widths": str(input_set.widths),
+        "parts": [part.to_json() for part in input_set.parts],
+    }
