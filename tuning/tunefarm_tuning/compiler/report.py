@@ -44,7 +44,7 @@ _REFERENCES = {
     False: "ONNX Runtime in float32, the mean of its runs with and without graph optimisations",
     None: "ONNX Runtime, graph optimisations off",
 }
-"""By whether the reference is in float64; None if the network rounds its activations or computes in bfloat16."""
+"""What the report calls the reference, by whether it is in float64; None if the network rounds its activations or computes in bfloat16."""
 _CHECKS = ("reference", "rule", "ok", "max_abs_error", "max_rel_error", "mean_rel_error")
 _UNTUNED = (
     "The same network without records: every kernel has its default schedule, which rules make in "

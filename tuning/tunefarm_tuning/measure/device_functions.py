@@ -114,7 +114,7 @@ def _absolute(input_set: dict[str, Any]) -> dict[str, Any]:
 
 
 FUNCTIONS = {NOT_INSTALLED: not_installed, TIME_OTHER: time_other, CHECK_ARTIFACT: check_artifact}
-"""Those of a GPU's device by name. To add one, write it above and register it here: it takes and returns JSON text."""
+"""The functions that a GPU's device offers, by name. To add one, write it above and register it here: it takes and returns JSON text."""
 
 
 def machine_state_text() -> str:
@@ -134,4 +134,4 @@ WATCH_FUNCTIONS = {
     YARDSTICK_LOOP: yardstick_loop_sec,
     LIBRARIES: libraries_text,
 }
-"""Those of every device, by name."""
+"""The functions that every device offers, by name."""

@@ -17,10 +17,10 @@ from tunefarm_tuning.reference.samples import SampleFeed
 from tunefarm_tuning.workload.model import Model
 
 _MODULE = "tunefarm_tuning.frontend.onnx.reference_child"
-_LONGEST_BUDGET_SEC = 60.0
 _BUDGET_SHARE = 0.25
-_SHORT_BUDGET_SEC = 10.0
-"""Of a call's time limit, for running the model in other ways than the plain one."""
+"""Share of a call's time limit for running the model in other ways than the plain one."""
+_LONGEST_BUDGET_SEC, _SHORT_BUDGET_SEC = 60.0, 10.0
+"""The most that it comes to, and the most if the model need not be run thoroughly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

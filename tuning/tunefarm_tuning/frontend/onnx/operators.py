@@ -38,7 +38,7 @@ STANDARD = frozenset({
     "Tanh", "TensorScatter", "TfIdfVectorizer", "ThresholdedRelu", "Tile", "TopK", "Transpose", "Trilu",
     "Unique", "Unsqueeze", "Upsample", "Where", "Xor",
 })  # fmt: skip
-"""Of the default domain. ``If`` the importer handles beside its table; ``SimplifiedLayerNormalization`` is ONNX Runtime's."""
+"""Operators of the default domain. The importer handles ``If`` beside its table; ``SimplifiedLayerNormalization`` is ONNX Runtime's."""
 
 CONTRIBUTED = frozenset({
     "Attention", "BiasGelu", "CDist", "DequantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul",
@@ -56,7 +56,7 @@ MACHINE_LEARNING = frozenset({
     "ArrayFeatureExtractor", "Binarizer", "FeatureVectorizer", "Imputer", "LabelEncoder", "LinearClassifier", "LinearRegressor",
     "Normalizer", "OneHotEncoder", "SVMClassifier", "SVMRegressor", "Scaler", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor",
 })  # fmt: skip
-"""Of the domain ai.onnx.ml."""
+"""Operators of the domain ai.onnx.ml."""
 
 
 def is_supported(domain: str, operator: str) -> bool:

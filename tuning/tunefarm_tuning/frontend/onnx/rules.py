@@ -201,16 +201,18 @@ def _refuse_shared_names(graph: onnx.GraphProto) -> None:
 
 
 def _refuse_bad_text(model: onnx.ModelProto) -> None:
-    for message in _messages(model):
-        for field, value in message.ListFields():
-            if field.type == field.TYPE_STRING and field.name != "doc_string":
-                for text in [value] if isinstance(value, str | bytes) else value:
-                    # protobuf returns bytes if a string is invalid
-                    if isinstance(text, bytes):
-                        raise InvalidModelError(
-                            f"a text in the model is not UTF-8: '{clean(repr(text), 80)}'",
-                            code="invalid-onnx",
-                        )
+    values = (
+        value
+        for message in _messages(model)
+        for field, value in message.ListFields()
+        if field.type == field.TYPE_STRING and field.name != "doc_string"
+    )
+    for value in values:
+        for text in [value] if isinstance(value, str | bytes) else value:
+            if isinstance(text, bytes):  # protobuf returns bytes if a string is invalid
+                raise InvalidModelError(
+                    f"a text in the model is not UTF-8: '{clean(repr(text), 80)}'", code="invalid-onnx"
+                )
 
 
 def _refuse_external_data(model: onnx.ModelProto) -> None:

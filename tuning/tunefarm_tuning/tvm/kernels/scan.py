@@ -22,7 +22,7 @@ _VECTOR_BYTES = 64
 _MOST_VECTORS = 32
 """Vectors that go along the axis together: their last sums stay in the first cache."""
 _SHARED_ELEMENTS = 1 << 16
-"""From this size on, threads share the work."""
+"""Elements from which on threads share the work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,7 +87,7 @@ def load_open(
 
 
 class _File:
-    """A file that is read once, however many sizes are tried; a large one is read for each, because copies of its weights fill the memory.
+    """A file that is tried in several sizes. A small one is read once, a large one each time: copies of its weights would fill the memory.
 
     Attributes:
         main: The main set of shapes, and the values.

@@ -44,7 +44,7 @@ _NOT_SELECTED = (TensorProto.UINT64,)
 """ONNX Runtime selects these in none."""
 _WHERE_OPSET = 9
 _GUARD_OPSET = 11
-"""From which on `Equal` takes integers of any size."""
+"""The first opset whose `Equal` takes integers of any size."""
 VALUE_HINT = "--value "
 
 

@@ -39,7 +39,7 @@ _SIZES = {
 }
 _LINE_HEIGHT = 96
 _IMAGE_CHANNELS = frozenset({1, 2, 3, 5, 6})
-"""Of pictures; four are mostly those of a latent."""
+"""Numbers of channels that pictures have; four are mostly those of a latent."""
 _BATCH = re.compile(r"batch|^(n|b|bs)$")
 _CHANNELS = re.compile(r"chan|^c$")
 _HEIGHT = re.compile(r"height|rows|^h$")

@@ -28,7 +28,7 @@ _SINCE_ROUND = 11
 _SINCE_AXES = 13
 _MOST_BITS = 8
 _MOST_COPIES = 2
-"""Of all constants: weights that quantisers with other parameters read are stored for each."""
+"""How large quantised weights may be, as a multiple of all constants: one that several quantisers read is stored for each."""
 _SPARE_BYTES = 64 << 20
 _NEAREST = frozenset({"ROUND", "HALF_EVEN"})
 _Emit = Callable[..., str]

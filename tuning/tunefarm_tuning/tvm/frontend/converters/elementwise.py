@@ -24,9 +24,8 @@ from tunefarm_tuning.tvm.frontend.node_context import (
 
 _ATANH_TERMS = 7
 """How many terms of the series of the inverse hyperbolic tangent a third needs in float32."""
-_ATANH64_NEAR = 0.2
-"""Below which number the series is used in float64; it needs so many terms there:"""
-_ATANH64_TERMS = 13
+_ATANH64_NEAR, _ATANH64_TERMS = 0.2, 13
+"""Below this number the series is used in float64, with as many terms."""
 _SINH_DIVISORS = (272, 210, 156, 110, 72, 42, 20, 6)
 """What each term of the series of the hyperbolic sine is of the one before, the last one first, without the square."""
 
