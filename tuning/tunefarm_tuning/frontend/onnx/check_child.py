@@ -28,7 +28,7 @@ from tunefarm_tuning.frontend.onnx.bound_network import (
 from tunefarm_tuning.frontend.onnx.constant_indices import constant_part, refuse_bad_indices
 from tunefarm_tuning.frontend.onnx.control_flow.branches import VALUE_HINT
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow
-from tunefarm_tuning.frontend.onnx.graph_reading import all_graphs, all_nodes
+from tunefarm_tuning.frontend.onnx.graph_reading import all_graphs, all_nodes, opsets_of
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes, read_model
 from tunefarm_tuning.frontend.onnx.operators import MICROSOFT, is_of_onnx_runtime_alone
 from tunefarm_tuning.frontend.onnx.parts.plan import may_be_hybrid
@@ -134,7 +134,7 @@ def inspect_file(
         "least_batch": least_batch(parsed.values()),
         "combinations": [{"shapes": dict(item.shapes), "weight": item.weight} for item in combined],
         "operators": count_operators(model),
-        "opset": max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0),
+        "opset": opsets_of(model).get("", 0),
         "num_params": count_parameters(model),
         "not_compiled": None if not_compiled is None else not_compiled.to_json(),
     }
@@ -301,7 +301,7 @@ def _checkable(model: onnx.ModelProto) -> bytes:
     for value in model.graph.output:
         if value.type.WhichOneof("value") == "tensor_type":
             value.type.tensor_type.shape.SetInParent()
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+    opset = opsets_of(model).get("", 1)
     strange = [node for node in all_nodes(model.graph) if is_of_onnx_runtime_alone(node, opset)]
     for node in strange:
         node.domain = MICROSOFT

@@ -19,7 +19,7 @@ from onnx import numpy_helper
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork
-from tunefarm_tuning.frontend.onnx.graph_reading import constant_tensors
+from tunefarm_tuning.frontend.onnx.graph_reading import ONNX_DOMAINS, constant_tensors
 
 _ALONG_AXIS = frozenset({"Gather", "GatherElements", "Scatter", "ScatterElements"})
 _OF_POINTS = frozenset({"GatherND", "ScatterND"})
@@ -50,7 +50,7 @@ def refuse_bad_indices(graph: onnx.GraphProto) -> None:
     }
     shapes |= {name: list(tensor.dims) for name, tensor in tensors.items()}
     for node in graph.node:
-        is_indexing = node.domain in ("", "ai.onnx") and node.op_type in _ALONG_AXIS | _OF_POINTS
+        is_indexing = node.domain in ONNX_DOMAINS and node.op_type in _ALONG_AXIS | _OF_POINTS
         if is_indexing and len(node.input) > 1 and node.input[0] in shapes and node.input[1] in tensors:
             indices = _array(tensors[node.input[1]])
             if indices is not None:

@@ -1,4 +1,4 @@
-"""Read a graph: its nodes and inner graphs, its constants, the names that nodes read, and what tensors are computed of."""
+"""Read a model's graph: nodes and inner graphs, constants, the names that nodes read, what tensors are computed of; and its opsets."""
 
 from __future__ import annotations
 
@@ -7,9 +7,21 @@ from collections.abc import Collection, Iterable, Iterator
 import onnx
 from onnx import TensorProto
 
+ONNX_DOMAINS = ("", "ai.onnx")
+"""The names of ONNX's own domain."""
 _RANDOM = frozenset({
     "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
 })  # fmt: skip
+
+
+def domain_of(name: str) -> str:
+    """Return the name of a domain; of ONNX's own, which has two, ``""``."""
+    return "" if name in ONNX_DOMAINS else name
+
+
+def opsets_of(model: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:
+    """Return the opset of each domain, named as by `domain_of`, that a model or a function is written in."""
+    return {domain_of(entry.domain): entry.version for entry in model.opset_import}
 
 
 def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

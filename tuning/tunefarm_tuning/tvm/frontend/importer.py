@@ -15,7 +15,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean, clean_message
-from tunefarm_tuning.frontend.onnx.graph_reading import all_nodes
+from tunefarm_tuning.frontend.onnx.graph_reading import ONNX_DOMAINS, all_nodes, opsets_of
 from tunefarm_tuning.frontend.onnx.sanitize import PART_DOMAIN, PART_OPERATOR, sanitize_model
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.frontend.constant_folding import fold
@@ -162,7 +162,7 @@ def import_open(network: BoundNetwork, shapes: Sequence[OpenShape]) -> OpenModul
 def with_domains(nodes: Iterable[onnx.NodeProto]) -> None:
     """Put the domain of operators that are not ONNX's own in front of their names: TVM's importer knows names only."""
     for node in nodes:
-        if node.domain not in ("", "ai.onnx"):
+        if node.domain not in ONNX_DOMAINS:
             node.op_type = f"{node.domain}.{node.op_type}"
 
 
@@ -188,7 +188,7 @@ class NetworkImporter(ONNXGraphImporter):  # type: ignore[misc]
     def import_sanitized(self, model: onnx.ModelProto, node_names: Sequence[str]) -> tvm.IRModule:
         """Import a model whose names are ours. Errors as of `import_bound`."""
         with_domains(all_nodes(model.graph))
-        opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+        opset = opsets_of(model).get("", 1)
         try:
             # TVM prints the arguments of a node that fails: weights, perhaps.
             with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):

@@ -16,7 +16,7 @@ from tvm import relax, tirx
 from tunefarm_tuning.core.untrusted_text import clean, clean_message
 from tunefarm_tuning.frontend.onnx.binding import dtype_name
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork
-from tunefarm_tuning.frontend.onnx.graph_reading import constant_nodes, names_read, weights_of
+from tunefarm_tuning.frontend.onnx.graph_reading import constant_nodes, names_read, opsets_of, weights_of
 from tunefarm_tuning.frontend.onnx.parts.plan import DEPENDS, Survey
 from tunefarm_tuning.frontend.onnx.parts.value_types import TypeInference, is_fixed, open_spec, tensor_type
 from tunefarm_tuning.frontend.onnx.rules import why_not_compiled
@@ -43,7 +43,7 @@ def survey_model(network: BoundNetwork) -> Survey:
     importer = _Surveyor(
         copy, own_names, {new: declared[old] for new, old in renamed.items() if old in declared}
     )
-    opset = next((entry.version for entry in copy.opset_import if entry.domain in ("", "ai.onnx")), 1)
+    opset = opsets_of(copy).get("", 1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         importer.from_onnx(_without_strange_tensors(copy.graph), opset)

@@ -15,7 +15,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.frontend.onnx.graph_reading import all_graphs, names_read
+from tunefarm_tuning.frontend.onnx.graph_reading import (
+    ONNX_DOMAINS,
+    all_graphs,
+    domain_of,
+    names_read,
+    opsets_of,
+)
 from tunefarm_tuning.frontend.onnx.node_folding import MAX_ELEMENTS, fold_node
 
 MAX_NODES = 20_000
@@ -31,9 +37,7 @@ class FlatGraph:
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._model = model
-        self._opsets: dict[str, int] = {
-            entry.domain if entry.domain != "ai.onnx" else "": entry.version for entry in model.opset_import
-        }
+        self._opsets = opsets_of(model)
         self._nodes: list[onnx.NodeProto] = []
         self._producers: dict[str, onnx.NodeProto] = {}
         self._tensors: dict[str, TensorProto] = {}
@@ -231,7 +235,7 @@ class FlatGraph:
         return tensor
 
     def _folded(self, node: onnx.NodeProto) -> list[NDArray[Any]] | None:
-        if node.domain not in ("", "ai.onnx"):
+        if node.domain not in ONNX_DOMAINS:
             return None
         if node.op_type in ("Shape", "Size") and len(node.input) == 1:
             shape = self.shape(node.input[0])
@@ -247,7 +251,7 @@ class FlatGraph:
         return fold_node(node, values, self.opset)
 
     def _inferred(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
-        domain = node.domain if node.domain != "ai.onnx" else ""
+        domain = domain_of(node.domain)
         names = [name for name in node.input if name]
         if any(name not in self._types for name in names):
             return {}

@@ -16,12 +16,11 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from tunefarm_tuning.frontend.onnx.graph_reading import constant_tensors
+from tunefarm_tuning.frontend.onnx.graph_reading import constant_tensors, opsets_of
+from tunefarm_tuning.frontend.onnx.operators import MICROSOFT
 
 _DOMAINS = frozenset({"qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general"})
 _OPERATORS = frozenset({"Quant", "IntQuant", "BipolarQuant", "Trunc"})
-_MICROSOFT = "com.microsoft"
-"""The domain in which ONNX Runtime has quantisation in every opset."""
 _SINCE_WHERE = 9
 _SINCE_QUANTISATION = 10
 _SINCE_ROUND = 11
@@ -40,7 +39,7 @@ def expand_quantisers(model: onnx.ModelProto) -> None:
     graph = model.graph
     if not any(_is_quantiser(node) for node in graph.node):
         return
-    opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=1)
+    opset = opsets_of(model).get("", 1)
     constants = dict(constant_tensors(graph))
     known_bytes = sum(tensor.ByteSize() for tensor in constants.values())
     writer = _Writer(constants, opset, bytes_left=_MOST_COPIES * known_bytes + _SPARE_BYTES)
@@ -53,8 +52,8 @@ def expand_quantisers(model: onnx.ModelProto) -> None:
     del graph.node[:]
     graph.node.extend(expanded.node)
     graph.initializer.extend(writer.tensors)
-    if opset < _SINCE_QUANTISATION and all(entry.domain != _MICROSOFT for entry in model.opset_import):
-        model.opset_import.add(domain=_MICROSOFT, version=1)
+    if opset < _SINCE_QUANTISATION and all(entry.domain != MICROSOFT for entry in model.opset_import):
+        model.opset_import.add(domain=MICROSOFT, version=1)
 
 
 def _is_quantiser(node: onnx.NodeProto) -> bool:
@@ -168,7 +167,7 @@ class _Writer:
             name = node.name if last else f"{stem}/{len(self.nodes)}"
             self.nodes.append(helper.make_node(operator, names, [output], name=name, **attributes))
             if self.opset < _SINCE_QUANTISATION and operator in ("QuantizeLinear", "DequantizeLinear"):
-                self.nodes[-1].domain = _MICROSOFT
+                self.nodes[-1].domain = MICROSOFT
             return output
 
         return emit
