@@ -2,7 +2,7 @@
 
 A gather would read, and a scatter write, anywhere in the child's memory. `refuse_bad_indices` says what is wrong where indices and
 sizes stand in the file; the rest is found by running the network in ONNX Runtime, which checks them. If the whole network did not run
-there, `constant_part` is what has to.
+there, `constant_nodes_of` is what has to.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _check_extent(node: onnx.NodeProto, indices: NDArray[Any], extent: int, axis
             )
 
 
-def constant_part(network: BoundNetwork) -> onnx.ModelProto | None:
+def constant_nodes_of(network: BoundNetwork) -> onnx.ModelProto | None:
     """Return the nodes that need no input's values, as a model; None if there are none.
 
     Raises:
@@ -121,14 +121,14 @@ def constant_part(network: BoundNetwork) -> onnx.ModelProto | None:
             )
     if not nodes:
         return None
-    part = onnx.ModelProto()
-    part.CopyFrom(network.model)
-    del part.graph.node[:], part.graph.output[:], part.graph.value_info[:]
-    part.graph.node.extend(nodes)
+    model = onnx.ModelProto()
+    model.CopyFrom(network.model)
+    del model.graph.node[:], model.graph.output[:], model.graph.value_info[:]
+    model.graph.node.extend(nodes)
     read = {name for node in nodes for name in node.input}
     ends = [name for node in nodes for name in node.output if name and name not in read]
-    part.graph.output.extend(onnx.ValueInfoProto(name=name) for name in ends)
-    return part
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in ends)
+    return model
 
 
 def _depends(node: onnx.NodeProto, known: Mapping[str, _Known], inputs: set[str]) -> _Known:
