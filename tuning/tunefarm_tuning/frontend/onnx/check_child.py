@@ -25,7 +25,7 @@ from tunefarm_tuning.frontend.onnx.bound_network import (
     bound_network,
     runnable_bytes,
 )
-from tunefarm_tuning.frontend.onnx.constant_indices import constant_nodes_of, refuse_bad_indices
+from tunefarm_tuning.frontend.onnx.constant_indices import nodes_computed_at_import, refuse_bad_indices
 from tunefarm_tuning.frontend.onnx.control_flow.branches import VALUE_HINT
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow
 from tunefarm_tuning.frontend.onnx.graph_reading import all_graphs, all_nodes, opsets_of
@@ -211,7 +211,7 @@ def _run_reference(params: dict[str, Any]) -> dict[str, Any]:
     except MemoryError:
         fits = False  # the importer may know which tensor is too large
     if not ran:
-        _run_constant_nodes(network)
+        _run_nodes_of_import(network)
     output_dtypes = [_DTYPES.get(output.type) for output in session.get_outputs()]
     more = [Binding.from_json(binding) for binding in params.get("more", ())]
     if fits and more:
@@ -220,13 +220,13 @@ def _run_reference(params: dict[str, Any]) -> dict[str, Any]:
     return {"output_dtypes": output_dtypes, "fits": fits}
 
 
-def _run_constant_nodes(network: BoundNetwork) -> None:
+def _run_nodes_of_import(network: BoundNetwork) -> None:
     """Run what TVM computes at the import, unchecked, of a network that did not run as a whole.
 
     Raises:
         InvalidModelError: As `run_in_onnx_runtime`.
     """
-    model = constant_nodes_of(network)
+    model = nodes_computed_at_import(network)
     if model is None:
         return
     session = _load(runnable_bytes(model))

@@ -2,7 +2,7 @@
 
 A gather would read, and a scatter write, anywhere in the child's memory. `refuse_bad_indices` says what is wrong where indices and
 sizes stand in the file; the rest is found by running the network in ONNX Runtime, which checks them. If the whole network did not run
-there, `constant_nodes_of` is what has to.
+there, `nodes_computed_at_import` is what has to.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _check_extent(node: onnx.NodeProto, indices: NDArray[Any], extent: int, axis
             )
 
 
-def constant_nodes_of(network: BoundNetwork) -> onnx.ModelProto | None:
+def nodes_computed_at_import(network: BoundNetwork) -> onnx.ModelProto | None:
     """Return the nodes that need no input's values, as a model; None if there are none.
 
     Raises:

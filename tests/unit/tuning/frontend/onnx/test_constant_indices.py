@@ -7,7 +7,7 @@ import pytest
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.frontend.onnx.bound_network import bind_model
-from tunefarm_tuning.frontend.onnx.constant_indices import constant_nodes_of, refuse_bad_indices
+from tunefarm_tuning.frontend.onnx.constant_indices import nodes_computed_at_import, refuse_bad_indices
 from tunefarm_tuning.workload.binding import Binding
 
 
@@ -76,13 +76,16 @@ def test_what_is_right_or_unknown_here_passes(body: str) -> None:
 
 
 def constants_of(text: str) -> set[str]:
-    model = constant_nodes_of(bind_model(parsed(text), Binding()))
+    model = nodes_computed_at_import(bind_model(parsed(text), Binding()))
     return set() if model is None else {node.output[0] for node in model.graph.node}
 
 
 def test_what_needs_no_values_is_constant() -> None:
     head = "(float[4, 2] x, int64[1] n) => (float[4, 2] y) <float[2] d = {1, 2}, int64[1] i = {0}>"
-    assert constants_of(f"{head} {{ a = Neg(d) b = Gather(a, i) c = Gather(a, n) y = Add(x, c) }}") == {"a", "b"}
+    assert constants_of(f"{head} {{ a = Neg(d) b = Gather(a, i) c = Gather(a, n) y = Add(x, c) }}") == {
+        "a",
+        "b",
+    }
     assert constants_of(f"{head} {{ y = Add(x, d) }}") == set()
 
 
@@ -102,7 +105,7 @@ def test_a_write_by_the_shapes_of_tensors_inside_is_refused() -> None:
 
 def test_constant_nodes_end_in_what_none_of_them_reads() -> None:
     head = "(float[2] x) => (float[2] y) <float[2] d = {1, 2}, int64[2] i = {0, 1}>"
-    model = constant_nodes_of(
+    model = nodes_computed_at_import(
         bind_model(parsed(f"{head} {{ a = Neg(d) b = Gather(a, i) y = Add(x, b) }}"), Binding())
     )
     assert model is not None
