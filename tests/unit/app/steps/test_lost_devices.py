@@ -151,6 +151,9 @@ def test_a_gpu_that_somebody_uses_is_waited_for(farm, tuning_job) -> None:
     (device,) = farm.devices()
     assert device.state is DeviceState.ONLINE
     assert farm.steps(tuning_job.id)[-1].error["code"] == "device-busy"
+    with farm.services.uow.read() as repos:
+        troubles = [e.data for e in repos.events.after(tuning_job.id) if e.kind == "device-trouble"]
+    assert {trouble["code"] for trouble in troubles} == {"device-busy"}
     assert farm.events(tuning_job.id).count("retry") == 1
     assert farm.job(tuning_job.id).trials == 0
     farm.run_again(ReplayEngine())
