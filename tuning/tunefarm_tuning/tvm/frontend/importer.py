@@ -32,7 +32,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
 )
 from tunefarm_tuning.tvm.frontend.size_rules import RULES, note_conditions
 from tunefarm_tuning.tvm.frontend.symbolic_sizes import SymbolicSizes
-from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape, open_dimensions
+from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape, open_dimensions, with_dimensions
 from tunefarm_tuning.workload.runtime_part import OpenSpec
 
 if TYPE_CHECKING:
@@ -147,14 +147,8 @@ def import_open(network: BoundNetwork, shapes: Sequence[OpenShape]) -> OpenModul
     )
     names = {f"d{number}": (size.name, size.multiple) for number, size in enumerate(dimensions)}
     listed = conditions.plain(names, lambda node: _named(node, node_names))
-    taken = tuple(
-        tuple(
-            replace(size, multiple=multiples.get(size.name, size.multiple))
-            if isinstance(size, OpenDimension)
-            else size
-            for size in shape
-        )
-        for shape in shapes
+    taken = with_dimensions(
+        shapes, lambda size: replace(size, multiple=multiples.get(size.name, size.multiple))
     )
     return OpenModule(module, taken, minima, maxima, listed)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -29,7 +29,13 @@ from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import select_fas
 from tunefarm_tuning.tvm.transform.pipeline import prepare
 from tunefarm_tuning.tvm.transform.weights.storage import store_weights
 from tunefarm_tuning.workload.binding import Binding
-from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape, OpenShapes, open_dimensions
+from tunefarm_tuning.workload.open_shape import (
+    OpenDimension,
+    OpenShape,
+    OpenShapes,
+    open_dimensions,
+    with_dimensions,
+)
 from tunefarm_tuning.workload.precision import Precision
 from tunefarm_tuning.workload.task import TensorSpec
 
@@ -174,23 +180,14 @@ def _batches(shapes: tuple[OpenShape, ...]) -> set[str]:
     return {shape[0].name for shape in shapes if shape and isinstance(shape[0], OpenDimension)}
 
 
-def _changed(
-    shapes: tuple[OpenShape, ...], change: Callable[[OpenDimension], OpenDimension | int]
-) -> tuple[OpenShape, ...]:
-    """Return shapes with each open dimension changed."""
-    return tuple(
-        tuple(change(size) if isinstance(size, OpenDimension) else size for size in shape) for shape in shapes
-    )
-
-
 def _with_size(shapes: tuple[OpenShape, ...], name: str, size: int) -> tuple[OpenShape, ...]:
     """Return shapes with a size for a dimension."""
-    return _changed(shapes, lambda dimension: size if dimension.name == name else dimension)
+    return with_dimensions(shapes, lambda dimension: size if dimension.name == name else dimension)
 
 
 def _with_multiple(shapes: tuple[OpenShape, ...], names: set[str], multiple: int) -> tuple[OpenShape, ...]:
     """Return shapes whose dimensions of these names are multiples of a number."""
-    return _changed(
+    return with_dimensions(
         shapes,
         lambda dimension: replace(dimension, multiple=multiple) if dimension.name in names else dimension,
     )
@@ -309,7 +306,7 @@ def _with_one_batch(
         for other in batches
         if sizes[other.name] != sizes[batch.name]
     }
-    return _changed(shapes, lambda size: kept.get(size, batch) if size in batches else size)
+    return with_dimensions(shapes, lambda size: kept.get(size, batch) if size in batches else size)
 
 
 def _refuse_branches_by_size(file: _File, shapes: tuple[OpenShape, ...]) -> None:
