@@ -191,6 +191,11 @@ def int64_sizes(shape: Sequence[int]) -> list[tirx.IntImm]:
     return [tirx.IntImm("int64", size) for size in shape]
 
 
+def whole(buffer: Any) -> Any:
+    """Return the region of a buffer that is all of it."""
+    return buffer[tuple(slice(0, size) for size in buffer.shape)]
+
+
 SPATIAL, REDUCES = 0, 2
 """Kinds of a block's variables: it writes along the first, and sums over the second (``tvm.tirx.IterVar.DataPar`` and ``CommReduce``)."""
 OPAQUE = 8

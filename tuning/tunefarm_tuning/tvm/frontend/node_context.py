@@ -165,6 +165,11 @@ def const(value: Any) -> Any:
     return relax.const(array, str(array.dtype))
 
 
+def int64s(values: Any) -> Any:
+    """Return a constant of 64-bit integers, as ONNX has shapes and indices."""
+    return const(np.array(values, dtype=np.int64))
+
+
 def full_rank(value: Any, rank: int, dtype: str) -> Any:
     """Return a constant of one element with a given rank: TVM's layout rules want operands of equal rank."""
     return const(np.full((1,) * rank, value, dtype=dtype))

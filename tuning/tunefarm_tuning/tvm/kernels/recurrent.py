@@ -18,7 +18,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812  (as TVM's own documentation has it)
 
 from tunefarm_tuning.target.dot_products import BYTE_DOTS
-from tunefarm_tuning.tvm.base.tir import CPU_ONLY, IS_SCHEDULED, OPAQUE
+from tunefarm_tuning.tvm.base.tir import CPU_ONLY, IS_SCHEDULED, OPAQUE, whole
 from tunefarm_tuning.tvm.kernels.dot_products import BYTES, Array, add_byte_products
 from tunefarm_tuning.tvm.kernels.int8_kernels import shifted_zero
 from tunefarm_tuning.tvm.kernels.recurrence import RECURRENCES, Recurrence, to_json
@@ -92,8 +92,8 @@ def recurrent_kernel(*cells: Recurrence) -> tirx.PrimFunc:
         for writer in writers:
             writer.take_results()
         with T.sblock("recurrence"):
-            T.reads([_whole(buffer) for writer in writers for buffer in writer.inputs])
-            T.writes([_whole(buffer) for writer in writers for buffer in writer.results])
+            T.reads([whole(buffer) for writer in writers for buffer in writer.inputs])
+            T.writes([whole(buffer) for writer in writers for buffer in writer.results])
             for writer in writers:
                 writer.allocate()
             if len(writers) == 1 or any(writer.shares_steps for writer in writers):
@@ -111,10 +111,6 @@ def _write_side_by_side(writers: Sequence[_Writer]) -> None:
         for number, writer in enumerate(writers):
             with T.If(which == number), T.Then():
                 writer.write()
-
-
-def _whole(buffer: Any) -> Any:
-    return buffer[tuple(slice(0, size) for size in buffer.shape)]
 
 
 class _Writer:

@@ -19,6 +19,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     dtype_of,
     fixed_shape,
     full_rank,
+    int64s,
     needed_constant,
     needed_shape,
     rank_of,
@@ -50,9 +51,9 @@ def convert_compress(context: NodeContext, inputs: Sequence[Any], attributes: di
         return None
     data, axis = inputs[0], attributes.get("axis")
     if axis is None:
-        data, axis, shape = context.node("Reshape", data, _ints([-1])), 0, (math.prod(shape),)
+        data, axis, shape = context.node("Reshape", data, int64s([-1])), 0, (math.prod(shape),)
     indices = np.flatnonzero(kept[: shape[axis_of(axis, len(shape))]])
-    return context.node("Gather", data, _ints(indices.tolist()), axis=axis) if indices.size else None
+    return context.node("Gather", data, int64s(indices.tolist()), axis=axis) if indices.size else None
 
 
 def convert_concat(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -133,13 +134,13 @@ def convert_shape(context: NodeContext, inputs: Sequence[Any], attributes: dict[
         return None
     if context.opset >= 15:
         shape = shape[attributes.get("start", 0) : attributes.get("end", len(shape))]
-    return const(np.array(shape, dtype=np.int64))
+    return int64s(shape)
 
 
 def convert_size(_context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
     """Convert `Size` of a fixed shape to a constant."""
     shape = fixed_shape(inputs[0])
-    return None if shape is None else const(np.array(math.prod(shape), dtype=np.int64))
+    return None if shape is None else int64s(math.prod(shape))
 
 
 def convert_slice(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -148,7 +149,7 @@ def convert_slice(context: NodeContext, inputs: Sequence[Any], attributes: dict[
         return None
     starts, ends = list(attributes["starts"]), list(attributes["ends"])
     axes = list(attributes.get("axes", range(len(starts))))
-    bounds = [_ints(values) for values in (starts, ends, axes)]
+    bounds = [int64s(values) for values in (starts, ends, axes)]
     return context.convert("Slice", [inputs[0], *bounds], {}, _SINCE_AXES_ARE_INPUTS)
 
 
@@ -167,7 +168,7 @@ def convert_squeeze(context: NodeContext, inputs: Sequence[Any], attributes: dic
     if axes is None or all(int(axis) >= 0 for axis in axes):
         return None
     rank = rank_of(inputs[0])
-    from_front = _ints([int(axis) % rank for axis in axes])
+    from_front = int64s([int(axis) % rank for axis in axes])
     return context.convert("Squeeze", [inputs[0], from_front], {}, _SINCE_AXES_ARE_INPUTS)
 
 
@@ -207,7 +208,3 @@ def _pad_widths(
         widths[2 * axis] = int(pads[index])
         widths[2 * axis + 1] = int(pads[len(padded) + index])
     return widths, value
-
-
-def _ints(values: Sequence[int]) -> Any:
-    return const(np.array(values, dtype=np.int64))
