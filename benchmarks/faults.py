@@ -5,8 +5,8 @@
     python -m benchmarks.faults --table out/faults.jsonl                   # into benchmarks/results/faults.md
 
 The network that runs is the compiled one: TVM's virtual machine calls a hook before and after each kernel, which changes an argument
-or the result of one of them. A fault that the outputs do not show is put into the network as the compile checks it part by
-part, too, in a kernel at the same place.
+or the result of one of them. A fault that the outputs do not show is put into the network as the compile checks it segment by
+segment, too, in a kernel at the same place.
 """
 
 from __future__ import annotations
@@ -213,16 +213,16 @@ def run_network(name: str, model: Model, folder: Path, threads: int) -> dict[str
             "message": next((comparison.message for comparison in clean if not comparison.ok), ""),
             "runs": reference.runs,
             "outputs": trials,
-            "parts": [],
+            "segments": [],
         }
         if missed and (reference.runs is not None or sets[0].rounding == STEPS):
-            reply = reference.make_parts(sets[0], None, "parts")
-            if reply["parts"] is not None:
-                line["parts"] = list(_try_parts(reply, sets[0], folder, missed))
+            reply = reference.make_segments(sets[0], None, "segments")
+            if reply["segments"] is not None:
+                line["segments"] = list(_try_segments(reply, sets[0], folder, missed))
     return line
 
 
-def _try_parts(
+def _try_segments(
     reply: Mapping[str, Any], given: InputSet, folder: Path, missed: Iterable[Mapping[str, Any]]
 ) -> Iterable[dict[str, Any]]:
     files = {key: Path(path) for key, path in reply["files"].items()}
@@ -231,7 +231,7 @@ def _try_parts(
         path=files["model"], sha256="", inputs=specs["inputs"], outputs=specs["outputs"], operators=(),
         opset=0, num_params=0,
     )  # fmt: skip
-    machine = _built(cut, folder / "parts.so")
+    machine = _built(cut, folder / "segments.so")
     cut_set = InputSet(
         kind=given.kind,
         seed=given.seed,
@@ -245,7 +245,7 @@ def _try_parts(
     wrong = [comparison for comparison in clean if not comparison.ok]
     if wrong:
         print(
-            f"{len(wrong)} of {len(clean)} parts are refused without a fault: {wrong[0].name}: {wrong[0].message}"
+            f"{len(wrong)} of {len(clean)} segments are refused without a fault: {wrong[0].name}: {wrong[0].message}"
         )
         return
     calls = machine.calls
@@ -309,18 +309,18 @@ def results(lines: Sequence[Mapping[str, Any]]) -> str:
     for line in lines:
         cells = []
         runs = line["runs"]
-        # A compile checks a network that rounds part by part, and any other whose outputs do not notice a layer that is off.
-        in_parts_too = runs is None or runs["noticed"] < runs["probes"] or not runs["probes"]
-        counted = [*line["outputs"], *(line["parts"] if in_parts_too else ())]
+        # A compile checks a network that rounds segment by segment, and any other whose outputs do not notice a layer that is off.
+        in_segments_too = runs is None or runs["noticed"] < runs["probes"] or not runs["probes"]
+        counted = [*line["outputs"], *(line["segments"] if in_segments_too else ())]
         refused += sum(trial["found"] for trial in counted)
         for kind in FAULTS:
             tried = [trial for trial in line["outputs"] if trial["fault"] == kind]
             at_outputs = sum(trial["found"] for trial in tried)
-            in_parts = sum(trial["found"] for trial in line["parts"] if trial["fault"] == kind)
+            in_segments = sum(trial["found"] for trial in line["segments"] if trial["fault"] == kind)
             total[kind] = [
-                a + b for a, b in zip(total[kind], (len(tried), at_outputs, in_parts), strict=True)
+                a + b for a, b in zip(total[kind], (len(tried), at_outputs, in_segments), strict=True)
             ]
-            cells.append(f"{at_outputs} + {in_parts} of {len(tried)}" if tried else "-")
+            cells.append(f"{at_outputs} + {in_segments} of {len(tried)}" if tried else "-")
         probes = f"{runs['noticed']} of {runs['probes']}" if runs else "-"
         rows.append([line["network"], "yes" if line["right"] else "NO", probes, *cells])
     rows.append(["all", "", "", *(f"{b} + {c} of {a}" for a, b, c in total.values())])
@@ -330,9 +330,9 @@ def results(lines: Sequence[Mapping[str, Any]]) -> str:
         "```sh\npython -m benchmarks.faults --output out/faults.jsonl NETWORK [...]\n"
         "python -m benchmarks.faults --table out/faults.jsonl\n```\n\n"
         f"{noticed} of {tried} faults in {len(lines)} networks are found. A cell says how many the comparison of outputs finds, how many more the "
-        "check part by part (of a kernel at the same place there), and how many there were. `right` says whether the network passes without a fault; `notices` in how many "
+        "check segment by segment (of a kernel at the same place there), and how many there were. `right` says whether the network passes without a fault; `notices` in how many "
         "layers tried ONNX Runtime's own outputs show weights that are 0.1 % too large; a dash or 0 of 0: a network that rounds its activations. "
-        "Where they show all of them, a compile does not check part by part, and finds what the first number says: "
+        "Where they show all of them, a compile does not check segment by segment, and finds what the first number says: "
         f"{refused} of the {tried} faults are refused by a compile as it is.\n\n"
         + table(["network", "right", "notices", *FAULTS], rows)
         + "\n"

@@ -1,5 +1,14 @@
 """The tuning engine: import, tasks, search, measurement, records, compile. It knows no service.
 
+The way of a network:
+
+1. `frontend.importing` checks a file in children (`frontend.onnx.check_child`, `tvm.children.import_network`) and returns a
+   `workload.model.Model`; `frontend.extraction` returns its `workload.task.TuningTask`, one for each kernel (`tvm.tasks.extract`).
+2. `search.tune` has a `tuner` propose configs of a task's `space`, and `measure` build and time them on a `target`. What it learns are
+   `records`.
+3. `compiler.compile` takes the best records, builds the network (`tvm.codegen`), checks it against the `reference`, times it, and has
+   `artifact.pack` write it. `artifact.loader` runs it anywhere; `provenance` says whose it is.
+
 Every public name can be had from here. Its module is imported when the name is first asked for, so that
 ``import tunefarm_tuning`` costs nothing.
 """

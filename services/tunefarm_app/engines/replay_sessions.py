@@ -6,11 +6,9 @@ from collections.abc import Sequence
 
 from tunefarm_tuning.core.cancellation import Cancellation, Closing
 from tunefarm_tuning.core.errors import DeviceLostError
-from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.device import RemoteDevice
-from tunefarm_tuning.measure.interfaces import DeviceInfo, MeasureInput, MeasureResult, Runner
+from tunefarm_tuning.measure.interfaces import DeviceInfo, Failure, MeasureInput, MeasureResult, Runner
 from tunefarm_tuning.measure.runner.rpc import RpcRunner
-from tunefarm_tuning.measure.runner.timing import failed
 
 
 class SessionRunner(Closing):
@@ -37,11 +35,11 @@ class SessionRunner(Closing):
         return self._answers.shares_host
 
     def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
-        problem = self._sessions.check()
+        problem = self._sessions.find_problem()
         return self._answers.run(inputs) if problem is None else _lost(problem, len(inputs))
 
     def run_interleaved(self, inputs: Sequence[MeasureInput], *, rounds: int) -> list[MeasureResult]:
-        problem = self._sessions.check()
+        problem = self._sessions.find_problem()
         if problem is not None:
             return _lost(problem, len(inputs))
         return self._answers.run_interleaved(inputs, rounds=rounds)
@@ -68,5 +66,5 @@ def check_session(remote: RemoteDevice, cancellation: Cancellation) -> None:
         raise DeviceLostError(problem)
 
 
-def _lost(problem: str, count: int) -> list[MeasureResult]:
-    return [failed(Outcome.INFRASTRUCTURE_ERROR, problem)] * count
+def _lost(problem: Failure, count: int) -> list[MeasureResult]:
+    return [MeasureResult(run_sec=0.0, failure=problem)] * count

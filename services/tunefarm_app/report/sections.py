@@ -289,9 +289,9 @@ class ReportRuns(ReportSection):
 
 
 class ReportPartsCheck(ReportSection):
-    """The comparison of the model part by part, each on the reference's own values."""
+    """The comparison of the model segment by segment, each on the reference's own values."""
 
-    parts: int = Field(description="Number of parts that were compared; all were right.")
+    parts: int = Field(description="Number of segments that were compared; all were right.")
     not_checked: str | None = Field(description="Why nothing was compared; null if something was.")
 
 
@@ -328,7 +328,7 @@ class ReportChecks(ReportSection):
         description="How ONNX Runtime was run; null if the model rounds its activations or computes in bfloat16.",
     )
     parts: ReportPartsCheck | None = Field(
-        None, description="The check part by part; null if the outputs tell enough."
+        None, description="The check segment by segment; null if the outputs tell enough."
     )
     samples: ReportSamples | None = Field(None, description="The user's samples; null if there are none.")
 

@@ -25,11 +25,10 @@ from tunefarm_tuning.core.errors import (
     TransientError,
     TunefarmError,
     reason_of,
-    says_broken,
 )
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.builder.worker import FULL_DISK
-from tunefarm_tuning.measure.gpu.state import BUSY, says_busy
+from tunefarm_tuning.measure.gpu.state import BUSY
 from tunefarm_tuning.search.trial_outcome import TrialOutcome
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.workload.task import TuningTask
@@ -161,13 +160,14 @@ def check_device(context: StepContext, device: DeviceLease, outcomes: Sequence[T
     """
     # A refused candidate never reached the device, whatever its message says.
     lost = [outcome for outcome in outcomes if outcome.outcome is Outcome.INFRASTRUCTURE_ERROR]
-    if any(outcome.message == FULL_DISK for outcome in lost):
-        raise TransientError(FULL_DISK, code="disk-full")
+    if any(outcome.code == FULL_DISK.code for outcome in lost):
+        raise TransientError(FULL_DISK.message, code=FULL_DISK.code)
     if not outcomes:
         return
-    broken = next((outcome.message for outcome in lost if says_broken(outcome.message)), None)
-    message = broken or (lost or outcomes)[0].message
-    code = BROKE_PROTOCOL if broken else BUSY if lost and says_busy(message) else None
+    broken = next((outcome for outcome in lost if outcome.code == BROKE_PROTOCOL), None)
+    worst = broken or (lost or outcomes)[0]
+    message = worst.message
+    code = worst.code if worst.code in (BROKE_PROTOCOL, BUSY) else None
     trouble = DeviceLostError(message, code=code, device_id=device.device.id)
     if any(outcome.is_trial for outcome in outcomes):
         if lost:
@@ -176,7 +176,8 @@ def check_device(context: StepContext, device: DeviceLease, outcomes: Sequence[T
     name = device.device.name
     miss = {"device_id": device.device.id, "step_id": context.step.id}
     with context.note() as repos:
-        repos.events.add(context.job_id, "device-trouble", {"device": name, "message": message, **miss})
+        told = {"device": name, "message": message, **({} if code is None else {"code": code})}
+        repos.events.add(context.job_id, "device-trouble", {**told, **miss})
         events = repos.events.with_data(context.job_id, "device-trouble", miss)
         being_measured = any(outcome.run_sec > 0.0 for outcome in lost)
         counts = being_measured and repos.trials.losses_in_a_row(context.job_id) < _LOSSES_IN_A_ROW
@@ -185,7 +186,7 @@ def check_device(context: StepContext, device: DeviceLease, outcomes: Sequence[T
         return
     if broken:
         raise trouble
-    misses = 0 if code == BUSY else sum(not says_busy(event.data["message"]) for event in events)
+    misses = 0 if code == BUSY else sum(event.data.get("code") != BUSY for event in events)
     raise DeviceLostError(
         f"device {name} measured nothing: {message}", code=code, device_id=device.device.id, misses=misses
     )

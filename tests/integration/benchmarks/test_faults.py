@@ -17,6 +17,6 @@ def test_all_faults_in_a_small_network_are_found(tmp_path: Path) -> None:
     assert line["right"], line["message"]
     assert {trial["fault"] for trial in line["outputs"]} == set(FAULTS)
     missed = [trial for trial in line["outputs"] if not trial["found"]]
-    in_parts = [trial for trial in line["parts"] if trial["found"]]
-    assert len(in_parts) == len(missed), missed
+    in_segments = [trial for trial in line["segments"] if trial["found"]]
+    assert len(in_segments) == len(missed), missed
     assert "| cnn | yes |" in results([line])

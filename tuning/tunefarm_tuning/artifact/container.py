@@ -107,7 +107,7 @@ def manifest_in(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
     """Return the manifest of an open artifact; `path` is named in errors.
 
     Raises:
-        ArtifactError: If it is missing, of another format version, or a part that the loader uses is malformed.
+        ArtifactError: If it is missing, of another format version, or a field that the loader uses is malformed.
     """
     try:
         with archive.open(MANIFEST) as entry:
@@ -120,7 +120,7 @@ def manifest_in(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ArtifactError(f"{path} is not a tunefarm artifact", code="not-an-artifact")
-    # Checked first: another format version may have other parts.
+    # Checked first: another format version may have other fields.
     version = manifest.get("format_version")
     if type(version) is int and version not in _READ_VERSIONS:
         raise ArtifactError(
@@ -128,9 +128,9 @@ def manifest_in(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
             "use the loader.py inside it",
             code="format-too-new",
         )
-    for part, is_right in _PARTS.items():
-        if not is_right(manifest.get(part)):
-            raise ArtifactError(f"{path}: the manifest's {part!r} is invalid", code="damaged-artifact")
+    for field, is_right in _FIELDS.items():
+        if not is_right(manifest.get(field)):
+            raise ArtifactError(f"{path}: the manifest's {field!r} is invalid", code="damaged-artifact")
     parts = manifest.get("parts") or ()
     if not parts and not _are_specs(
         manifest["outputs"]
@@ -203,34 +203,34 @@ def _is_specialisation(item: Any, first: Any) -> bool:
     if not isinstance(item, dict) or not _is_text(item.get("entry")):
         return False
     if not all(
-        _are_specs(item.get(part)) and _names(item[part]) == _names(first[part])
-        for part in ("inputs", "outputs")
+        _are_specs(item.get(field)) and _names(item[field]) == _names(first[field])
+        for field in ("inputs", "outputs")
     ):
         return False
     batches, latency_sec = item.get("batches", []), item.get("latency_sec")
     return (
         isinstance(batches, list)
         and all(type(batch) is int and batch > 0 for batch in batches)
-        and (not batches or all(spec["shape"] for part in ("inputs", "outputs") for spec in item[part]))
+        and (not batches or all(spec["shape"] for field in ("inputs", "outputs") for spec in item[field]))
         and (latency_sec is None or (isinstance(latency_sec, int | float) and latency_sec > 0))
     )
 
 
-def _are_other_shapes(part: Any) -> bool:
+def _are_other_shapes(section: Any) -> bool:
     try:
-        dimensions = {item["name"]: item for item in part["dimensions"]}
+        dimensions = {item["name"]: item for item in section["dimensions"]}
         limits = [item[key] for item in dimensions.values() for key in ("least", "most")]
-        inputs = [size for spec in part["inputs"] for size in spec["shape"]]
-        outputs = [size for spec in part["outputs"] for size in spec["shape"]]
-        names = [spec["name"] for spec in (*part["inputs"], *part["outputs"])]
+        inputs = [size for spec in section["inputs"] for size in spec["shape"]]
+        outputs = [size for spec in section["outputs"] for size in spec["shape"]]
+        names = [spec["name"] for spec in (*section["inputs"], *section["outputs"])]
         return (
-            all(map(_is_text, [part["entry"], *dimensions, *names]))
+            all(map(_is_text, [section["entry"], *dimensions, *names]))
             and all(type(item["multiple"]) is int and item["multiple"] > 0 for item in dimensions.values())
             and all(limit is None or type(limit) is int for limit in limits)
             and all(_is_size(size) or size in dimensions for size in inputs)
             and all(size is None or _is_size(size) for size in outputs)
-            and all(is_condition(condition, dimensions) for condition in part.get("conditions", []))
-            and (part["latency_sec"] is None or isinstance(part["latency_sec"], int | float))
+            and all(is_condition(condition, dimensions) for condition in section.get("conditions", []))
+            and (section["latency_sec"] is None or isinstance(section["latency_sec"], int | float))
         )
     except (KeyError, TypeError):
         return False
@@ -244,7 +244,7 @@ def _names(specs: list[dict[str, Any]]) -> list[str]:
     return [spec["name"] for spec in specs]
 
 
-_PARTS: Mapping[str, Callable[[Any], bool]] = {
+_FIELDS: Mapping[str, Callable[[Any], bool]] = {
     "format_version": lambda it: type(it) is int,
     "entries": _is_library,
     "inputs": _are_specs,
@@ -263,7 +263,7 @@ _PARTS: Mapping[str, Callable[[Any], bool]] = {
     "threads": lambda it: it is None or (type(it) is int and it > 0),
     "unaligned_inputs": lambda it: it is None or type(it) is bool,
 }
-"""The parts of a manifest that the loader uses, each with its check."""
+"""The fields of a manifest that the loader uses, each with its check."""
 
 
 def unpack_library(archive: zipfile.ZipFile, manifest: Mapping[str, Any], output: Path) -> None:

@@ -29,16 +29,16 @@ class OtherShapes:
         latency_sec: Seconds per inference in the shapes that matter most, measured when it was compiled.
 
     Args:
-        part: The manifest's ``other_shapes``.
+        section: The manifest's ``other_shapes``.
     """
 
-    def __init__(self, part: Mapping[str, Any]) -> None:
-        self.entry: str = part["entry"]
-        self.inputs: list[dict[str, Any]] = part["inputs"]
-        self.outputs: list[dict[str, Any]] = part["outputs"]
-        self.latency_sec: float | None = part["latency_sec"]
-        self._dimensions: dict[str, dict[str, Any]] = {item["name"]: item for item in part["dimensions"]}
-        self._checks = SizeChecks(part.get("conditions", []))
+    def __init__(self, section: Mapping[str, Any]) -> None:
+        self.entry: str = section["entry"]
+        self.inputs: list[dict[str, Any]] = section["inputs"]
+        self.outputs: list[dict[str, Any]] = section["outputs"]
+        self.latency_sec: float | None = section["latency_sec"]
+        self._dimensions: dict[str, dict[str, Any]] = {item["name"]: item for item in section["dimensions"]}
+        self._checks = SizeChecks(section.get("conditions", []))
 
     def check(self, shapes: Sequence[Shape]) -> None:
         """Check that the function takes inputs of these shapes.
@@ -54,11 +54,11 @@ class OtherShapes:
                     f"input {name!r} has shape {list(shape)}, but the model takes {_text(wanted)}"
                 )
             for axis, (size, dimension) in enumerate(zip(shape, wanted, strict=True)):
+                if isinstance(dimension, int) and size != dimension:
+                    raise ArtifactInputError(
+                        f"dimension {axis} of input {name!r} is {size}, but the model takes {dimension}: {_text(wanted)}"
+                    )
                 if isinstance(dimension, int):
-                    if size != dimension:
-                        raise ArtifactInputError(
-                            f"dimension {axis} of input {name!r} is {size}, but the model takes {dimension}: {_text(wanted)}"
-                        )
                     continue
                 earlier, other = sizes.setdefault(dimension, (size, name))
                 if earlier != size:

@@ -25,8 +25,8 @@ PROGRAMS = {
     "__main__.py": "command.py",
     # The loader's user has them on the module path: no other package has such names.
     **{
-        f"tunefarm_{part}.py": f"{part}.py"
-        for part in (
+        f"tunefarm_{module}.py": f"{module}.py"
+        for module in (
             *("arrays", "batches", "cuda_runtime", "entry", "machine_check", "model", "onednn_library"),
             *(
                 "onnxruntime_parts",

@@ -29,8 +29,7 @@ from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference.onnx_runtime import InputSet
 
 _CLEAR_WINNERS_SHARE = 0.5
-"""Of the time for ablations (`CompileLimits.ablation_sec`), for alternatives that clearly win: only to report what each gains in the
-network."""
+"""Share of the time for ablations (`CompileLimits.ablation_sec`) for alternatives that clearly win, whose gain is only reported."""
 _UNTUNED_ABLATION_SEC = 5.0
 """The time for ablations where no kernel of the network is tuned."""
 _UNTUNED_RATIO = 0.9

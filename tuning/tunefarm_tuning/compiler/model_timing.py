@@ -251,7 +251,7 @@ def time_models(
     for number in range(_MAX_BLOCKS):
         # In random order, so that no network always follows the same one.
         rng.shuffle(order)
-        block = Block(loop_sec=device.call("reference_loop", {}, timeout_sec=limits.model_sec)["loop_sec"])
+        block = Block(loop_sec=device.call("yardstick_loop", {}, timeout_sec=limits.model_sec)["loop_sec"])
         for name in order:
             try:
                 sample = timers[name].turn(number)

@@ -1,4 +1,4 @@
-"""`References`: ONNX Runtime for each set of shapes that a network is compiled for."""
+"""`References`: the `Reference` of a compile (`reference.onnx_runtime`) in each set of shapes, one child process at a time."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _REFERENCES = {
     False: "ONNX Runtime in float32, the mean of its runs with and without graph optimisations",
     None: "ONNX Runtime, graph optimisations off",
 }
-"""By whether the reference is in float64; None if the network rounds its activations or computes in bfloat16."""
+"""What the report calls the reference, by whether it is in float64; None if the network rounds its activations or computes in bfloat16."""
 _CHECKS = ("reference", "rule", "ok", "max_abs_error", "max_rel_error", "mean_rel_error")
 _UNTUNED = (
     "The same network without records: every kernel has its default schedule, which rules make in "
@@ -110,7 +110,7 @@ def make_report(
     precision: Mapping[str, Any] | None = None,
     no_torch_compile: str = "",
     runs: Mapping[str, Any] | None = None,
-    parts: Mapping[str, Any] | None = None,
+    segments: Mapping[str, Any] | None = None,
     shapes: Sequence[Mapping[str, Any]] = (),
     samples: Sequence[SampleSummary] = (),
     other_shapes: Mapping[str, Any] | None = None,
@@ -144,7 +144,7 @@ def make_report(
         replaced: The kernels that alternatives replace.
         precision: `precision_report`.
         runs: The ways in which ONNX Runtime was run for the comparison: `Reference.runs`.
-        parts: The check part by part: `PartsCheck.to_json`, if there was one.
+        segments: The check segment by segment: `SegmentsCheck.to_json`, if there was one.
         hybrid: `parts_report`, if ONNX Runtime runs parts of the network.
         no_torch_compile: Why `torch.compile` was not timed on a GPU; empty if it was, and on CPUs.
         shapes: `shape_reports`, of a network of several sets of shapes; `latency` is then that of the first.
@@ -170,7 +170,7 @@ def make_report(
             "rule": _RULE,
             **comparison.to_json(),
             "runs": None if runs is None else dict(runs),
-            "parts": None if parts is None else dict(parts),
+            "parts": None if segments is None else dict(segments),
             "samples": _samples(samples, comparison),
         },
         "kernels": [

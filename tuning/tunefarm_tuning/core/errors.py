@@ -102,17 +102,10 @@ class DeviceLostError(TransientError):
 BROKE_PROTOCOL = "device-broke-protocol"
 """Error code if a device sent something else than answers: it, or whoever has taken it over, tries to get into its clients."""
 
-_BROKE_PROTOCOL_WORDS = " broke TVM's protocol: "
-
 
 def broke_protocol(device: str, how: str) -> DeviceLostError:
     """Return the error for a device that sent something else than answers."""
-    return DeviceLostError(f"device {device}{_BROKE_PROTOCOL_WORDS}{how}", code=BROKE_PROTOCOL)
-
-
-def says_broken(message: str) -> bool:
-    """Return whether the message of a failed measurement is that of `broke_protocol`."""
-    return _BROKE_PROTOCOL_WORDS in message
+    return DeviceLostError(f"device {device} broke TVM's protocol: {how}", code=BROKE_PROTOCOL)
 
 
 class LeaseLostError(TunefarmError):

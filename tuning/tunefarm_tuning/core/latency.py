@@ -125,7 +125,7 @@ _QUIET = 1.1
 def is_quiet(latencies: Sequence[Latency]) -> bool | None:
     """Return whether other work on the device hardly slowed these latencies, which were measured side by side.
 
-    None if nobody looked: only a reference loop, which may have shown nothing. It slowed those of which the fastest inferences count.
+    None if nobody looked: only a yardstick loop, which may have shown nothing. It slowed those of which the fastest inferences count.
     """
     if any(latency.slowdown > _QUIET or latency.is_of_fastest for latency in latencies):
         return False

@@ -26,14 +26,14 @@ def output_file(path: Path) -> Iterator[Path]:
         target = path.resolve()  # a link stays a link
         if target.exists() and not target.is_file():
             raise cannot_write(path, "it exists and is not a regular file")
-        part = target.with_name(f".tunefarm-{secrets.token_hex(8)}.part")
-        part.touch(exist_ok=False)
+        temporary = target.with_name(f".tunefarm-{secrets.token_hex(8)}.part")
+        temporary.touch(exist_ok=False)
     try:
-        yield part
+        yield temporary
         with writing(path):
-            part.replace(target)
+            temporary.replace(target)
     finally:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write_durably(path: Path, text: str, *, mode: int) -> None:
@@ -44,16 +44,16 @@ def write_durably(path: Path, text: str, *, mode: int) -> None:
         text: Its content.
         mode: Its permissions, from the first byte on.
     """
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        part.replace(path)
+        temporary.replace(path)
     finally:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     fsync_folder(path.parent)
 
 

@@ -160,8 +160,13 @@ def _convert(file: Path, path: Path, source: FileFormat, limits: ImportLimits) -
     refuse_bad_paths(file, path)
     if source is FileFormat.STABLEHLO:
         _require_jaxlib()
-    with output_file(path) as part:
-        params = {"path": str(file.absolute()), "format": source.value, "to": str(part), "name": str(path)}
+    with output_file(path) as temporary:
+        params = {
+            "path": str(file.absolute()),
+            "format": source.value,
+            "to": str(temporary),
+            "name": str(path),
+        }
         properties = call_model_child(
             "import",
             "converting the model",
@@ -169,9 +174,9 @@ def _convert(file: Path, path: Path, source: FileFormat, limits: ImportLimits) -
             "convert_file",
             params,
             limits,
-            Access(reads=(file,), writes=(part,)),
+            Access(reads=(file,), writes=(temporary,)),
         )
-        model = import_model(part, limits=limits)
+        model = import_model(temporary, limits=limits)
         if properties["states"]:
             # LiteRT's state cannot be set from outside.
             conversion = Conversion(model=model, compared="not compared: LiteRT keeps the state itself")

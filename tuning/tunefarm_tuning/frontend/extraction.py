@@ -16,7 +16,7 @@ from tunefarm_tuning.workload.task import TuningTask
 
 _TIMEOUT_SEC = 600.0
 _MORE_SEC = 60.0
-"""For each set of shapes beyond the first."""
+"""Time limit for the first set of shapes, and what each further one adds."""
 
 
 def extract_tasks(

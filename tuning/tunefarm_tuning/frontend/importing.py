@@ -117,8 +117,11 @@ def import_with_tasks(
     choices = open_texts(shapes or {})
     hybrid = hybrid and not choices
     bound = Binding.of({} if choices else fixed_shapes(shapes or {}), values)
-    source = {"path": str(path.absolute()), "binding": bound.to_json()}
-    common = {**source, "max_tensor_bytes": limits.tensor_bytes}
+    network = {
+        "path": str(path.absolute()),
+        "binding": bound.to_json(),
+        "max_tensor_bytes": limits.tensor_bytes,
+    }
     stage = partial(_stage, limits=limits, cancellation=cancellation)
     is_open, not_compiled = True, None
     try:
@@ -126,25 +129,24 @@ def import_with_tasks(
             "reading the model",
             _CHECK_CHILD,
             "inspect",
-            {**common, "choices": choices, "max_nodes": limits.nodes, "hybrid": hybrid},
+            {**network, "choices": choices, "max_nodes": limits.nodes, "hybrid": hybrid},
         )
         is_open, not_compiled = bool(inspected["open_inputs"]), inspected["not_compiled"]
         combined = inspected["combinations"]
         if combined:
             _refuse_huge_artifact(path, inspected, limits)
             bound = replace(bound, shapes=combined[0]["shapes"])
-            source = {**source, "binding": bound.to_json()}
-            common = {**common, **source}
+            network = {**network, "binding": bound.to_json()}
         more = [Binding.of(item["shapes"], values).to_json() for item in combined[1:]]
-        reference, imported = _both(
-            partial(_reference, {**source, "more": more}, not_compiled, stage),
+        ran, imported = _both(
+            partial(_run_in_onnx_runtime, {**network, "more": more}, not_compiled, stage),
             partial(
                 _stage,
                 "importing the model into TVM",
                 _IMPORT_CHILD,
                 "import_network",
                 {
-                    **common,
+                    **network,
                     "hybrid": hybrid,
                     "not_compiled": not_compiled,
                     "extract": extract and not combined,
@@ -156,43 +158,32 @@ def import_with_tasks(
         )
     except InvalidModelError as error:
         raise (
-            _with_proposal(error, common, stage) if is_open and error.code in _PROPOSED_FOR else error
+            _with_proposal(error, network, stage) if is_open and error.code in _PROPOSED_FOR else error
         ) from None
     inputs = tuple(TensorSpec.from_json(spec) for spec in inspected["inputs"])
     outputs = tuple(OpenSpec.from_json(spec) for spec in imported["outputs"])
-    _refuse_other_dtypes(outputs, reference["output_dtypes"])
-    if not reference["fits"]:
+    _refuse_other_dtypes(outputs, ran["output_dtypes"])
+    if not ran["fits"]:
         raise _out_of_memory(_RUNNING, limits)
-    main = Specialisation(
-        binding=_binding(bound.values, inputs, inspected["open_inputs"]), inputs=inputs, outputs=outputs
-    )
-    specialisations: tuple[Specialisation, ...] = ()
-    if combined:
-        described = (
-            stage(
-                f"importing the model into TVM in {len(more)} more shapes",
-                _IMPORT_CHILD,
-                "import_more",
-                {**common, "bindings": more},
-                times=len(more),
-            )
-            if more
-            else []
-        )
-        specialisations = (
-            replace(main, weight=combined[0]["weight"]),
-            *(
-                _specialisation(item, combination["weight"], bound.values, inspected["open_inputs"])
-                for item, combination in zip(described, combined[1:], strict=True)
-            ),
+    described: list[Mapping[str, Any]] = [{"inputs": inspected["inputs"], "outputs": imported["outputs"]}]
+    if more:
+        described += stage(
+            f"importing the model into TVM in {len(more)} more shapes",
+            _IMPORT_CHILD,
+            "import_more",
+            {**network, "bindings": more},
+            times=len(more),
         )
     model = Model(
         path=path,
         sha256=sha256,
-        binding=main.binding,
+        binding=_binding(bound.values, inputs, inspected["open_inputs"]),
         inputs=inputs,
         outputs=outputs,
-        specialisations=specialisations,
+        specialisations=tuple(
+            _specialisation(item, combination["weight"], bound.values, inspected["open_inputs"])
+            for item, combination in zip(described[: len(combined)], combined, strict=True)
+        ),
         least_batch=inspected["least_batch"],
         operators=tuple((name, count) for name, count in inspected["operators"]),
         opset=inspected["opset"],
@@ -257,12 +248,12 @@ def _refuse_huge_artifact(path: Path, inspected: Mapping[str, Any], limits: Impo
         )
 
 
-def _reference(
-    source: Mapping[str, Any], not_compiled: Mapping[str, Any] | None, stage: Callable[..., Any]
+def _run_in_onnx_runtime(
+    network: Mapping[str, Any], not_compiled: Mapping[str, Any] | None, stage: Callable[..., Any]
 ) -> Any:
     """Have ONNX Runtime load and run the network; if it cannot run what cannot be compiled either, say why that is."""
     try:
-        return stage(_RUNNING, _CHECK_CHILD, "run_in_onnx_runtime", source)
+        return stage(_RUNNING, _CHECK_CHILD, "run_in_onnx_runtime", network)
     except InvalidModelError as error:
         if not_compiled is None or error.code not in _UNKNOWN_TO_ONNX_RUNTIME:
             raise
@@ -275,13 +266,13 @@ def _reference(
 
 
 def _with_proposal(
-    error: InvalidModelError, params: Mapping[str, Any], stage: Callable[..., Any]
+    error: InvalidModelError, network: Mapping[str, Any], stage: Callable[..., Any]
 ) -> InvalidModelError:
     """Return an error of a network's open inputs with options to paste: a binding with which it runs."""
     proposal: dict[str, Any] | None = None
     # A child that proposes may die of what it tries.
     with contextlib.suppress(InvalidModelError, InvariantError):
-        proposal = stage("finding shapes with which the model runs", _CHECK_CHILD, "propose_binding", params)
+        proposal = stage("finding shapes with which the model runs", _CHECK_CHILD, "propose_binding", network)
     fields = dict(error.fields)
     example = fields.pop("example", "")
     options = "" if proposal is None else option_line(Binding.from_json(proposal["binding"]))

@@ -76,7 +76,7 @@ def quantise_model(
             code="quantise-failed",
         )
     limits = limits or ImportLimits()
-    with closing(ScratchDir()) as scratch, output_file(Path(path)) as part:
+    with closing(ScratchDir()) as scratch, output_file(Path(path)) as temporary:
         feeds = write_all_feeds(
             files,
             model,
@@ -106,7 +106,7 @@ def quantise_model(
             cancellation=cancellation,
         )
         data = written.read_bytes()
-        part.write_bytes(data)
+        temporary.write_bytes(data)
     return replace(
         model,
         path=Path(path),

@@ -76,13 +76,13 @@ def write_single_file(file: Path | str, path: Path | str, *, limits: ImportLimit
             code="not-installed",
             missing=["onnx"],
         )
-    with output_file(path) as part:
+    with output_file(path) as temporary:
         call_model_child(
             "import",
             "reading the model's weights",
             _CONVERSION_CHILD,
             "single_file",
-            {"path": str(file.absolute()), "to": str(part), "name": str(path)},
+            {"path": str(file.absolute()), "to": str(temporary), "name": str(path)},
             limits or ImportLimits(),
-            Access(reads=(file.absolute().parent,), writes=(part,)),
+            Access(reads=(file.absolute().parent,), writes=(temporary,)),
         )

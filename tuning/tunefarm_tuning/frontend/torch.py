@@ -56,11 +56,11 @@ def import_torch(
     if isinstance(program, Path | str):
         program = _load(Path(program), trust=trust)
     path = Path(path)
-    with output_file(path) as part:
+    with output_file(path) as temporary:
         data = _convert(program)
         with writing(path):
-            part.write_bytes(data)
-        model = import_model(part, shapes=shapes, limits=limits)
+            temporary.write_bytes(data)
+        model = import_model(temporary, shapes=shapes, limits=limits)
         _compare(program, model, limits or ImportLimits())
     return replace(model, path=path)
 

@@ -16,7 +16,7 @@ from typing import Any
 from tunefarm_tuning.artifact.onednn_library import ONEDNN, load_onednn
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.measure.gpu.baseline import GpuBaseline, not_installed
-from tunefarm_tuning.measure.machine_watch import machine_state, reference_loop_sec
+from tunefarm_tuning.measure.machine_watch import machine_state, yardstick_loop_sec
 from tunefarm_tuning.process import Access, ChildLimits, ChildProcess, EarlyChild
 from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.workload.binding import Binding
@@ -25,7 +25,7 @@ NOT_INSTALLED = "tunefarm.not_installed"
 TIME_OTHER = "tunefarm.time_other"
 CHECK_ARTIFACT = "tunefarm.check_artifact"
 MACHINE_STATE = "tunefarm.machine_state"
-REFERENCE_LOOP = "tunefarm.reference_loop"
+YARDSTICK_LOOP = "tunefarm.reference_loop"  # the name under which agents of earlier releases offer it
 BASELINE = "tunefarm.baseline"
 LIBRARIES = "tunefarm.libraries"
 RECEIVE_FILE = "tunefarm.receive_file"
@@ -114,7 +114,7 @@ def _absolute(input_set: dict[str, Any]) -> dict[str, Any]:
 
 
 FUNCTIONS = {NOT_INSTALLED: not_installed, TIME_OTHER: time_other, CHECK_ARTIFACT: check_artifact}
-"""Those of a GPU's device by name. To add one, write it above and register it here: it takes and returns JSON text."""
+"""The functions that a GPU's device offers, by name. To add one, write it above and register it here: it takes and returns JSON text."""
 
 
 def machine_state_text() -> str:
@@ -131,7 +131,7 @@ def libraries_text() -> str:
 
 WATCH_FUNCTIONS = {
     MACHINE_STATE: machine_state_text,
-    REFERENCE_LOOP: reference_loop_sec,
+    YARDSTICK_LOOP: yardstick_loop_sec,
     LIBRARIES: libraries_text,
 }
-"""Those of every device, by name."""
+"""The functions that every device offers, by name."""

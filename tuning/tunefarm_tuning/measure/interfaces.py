@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.core.json_fields import JsonFields
 from tunefarm_tuning.core.latency import relative_noise
 from tunefarm_tuning.core.outcome import Outcome
@@ -25,10 +26,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failed build or measurement: its class, and a message for people."""
+    """A failed build or measurement.
+
+    Attributes:
+        outcome: Its class.
+        message: For people.
+        code: What happened, as the code of an error: `core.errors.BROKE_PROTOCOL`, `gpu.state.BUSY`; empty if the class says it all.
+    """
 
     outcome: Outcome
     message: str
+    code: str = ""
+
+    @staticmethod
+    def of(error: TunefarmError) -> Failure:
+        """Return the failure of a device, or of what leads to it."""
+        return Failure(Outcome.INFRASTRUCTURE_ERROR, error.message, error.code)
+
+    @staticmethod
+    def from_json(data: Sequence[str]) -> Failure:
+        """Read a failure in a child's reply: class, message, and perhaps a code."""
+        outcome, *texts = data
+        return Failure(Outcome(outcome), *map(str, texts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +124,7 @@ class MeasureResult:
     """A kernel's timing, or why there is none.
 
     Attributes:
-            run_sec: Wall-clock seconds of the measurement (upload, warm-up and timing), without queueing.
+        run_sec: Wall-clock seconds of the measurement (upload, warm-up and timing), without queueing.
         samples_sec: Mean seconds per call, one value per sample, in measuring order; empty on failure.
         failure: Why there is no timing; None if there is one.
         truncated: Whether timing ended after a few short samples, since the kernel was hopeless against its rival.

@@ -154,7 +154,7 @@ def slowdown(watched: Sequence[Watched | None], threads: int) -> float:
 
 
 def loop_slowdown(loops_sec: Iterable[float | None], all_sec: Iterable[float | None]) -> float:
-    """Return how many times as long reference loops took as the fastest of all; 1 if that may be noise, or none ran."""
+    """Return how many times as long yardstick loops took as the fastest of all; 1 if that may be noise, or none ran."""
     some = [sec for sec in loops_sec if sec is not None]
     if not some:
         return 1.0
@@ -190,7 +190,7 @@ def disturbance_of(
     )
 
 
-def reference_loop_sec() -> float:
+def yardstick_loop_sec() -> float:
     """Return how long a loop of constant work takes on all cores at once, in seconds: a few milliseconds if nobody disturbs it."""
     work = bytes(_LOOP_BYTES)
 

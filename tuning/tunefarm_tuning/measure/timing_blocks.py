@@ -15,7 +15,7 @@ SAMPLE_SEC = 0.05
 """How long the inferences of a sample take together, roughly."""
 _MAX_INFERENCES = 10_000
 LEAST_QUIET = 5
-"""Quiet blocks that count alone; with fewer of them, the least disturbed ones count as well."""
+"""Fewest quiet blocks that decide alone; if there are fewer, the least disturbed ones count as well."""
 _ALIKE = 0.1
 """Blocks are alike if the cores that others took differ by no more than this."""
 _LEAST_KEPT = 3
@@ -27,7 +27,7 @@ _LEAST_FAST = 5
 """Samples whose fastest inferences may have been slowed by threads that share a core, but by nothing else."""
 _ENOUGH_FAST = 15
 _SHARED = 1.8
-"""Of so many samples, a few are as fast as on a quiet device if others take this many times as long.
+"""Among `_ENOUGH_FAST` samples, a few are as fast as on a quiet device even if the others take this many times as long.
 
 Beside another process, Linux often leaves two threads on one core for most of a sample, and inferences take twice as long. The next
 sample's threads are placed anew. Where all samples take equally long, threads may have shared a core in all of them.

@@ -186,8 +186,8 @@ def _publish(source: Path, folder: Path) -> None:
         text = (source / name).read_bytes() if (source / name).exists() else b""
         if (folder / name).exists():
             raise cannot_write(folder / name, "another process wrote it meanwhile")
-        with output_file(folder / name) as part, writing(folder / name):
-            part.write_bytes(text)
+        with output_file(folder / name) as temporary, writing(folder / name):
+            temporary.write_bytes(text)
 
 
 def import_metaschedule(

@@ -1,1 +1,5 @@
-"""Correct outputs of a network: reference runs, random inputs, comparison within a tolerance."""
+"""The reference: the outputs that a compiled network is compared with, how far it may be from them, and the inputs that both run on.
+
+Here is the parent's side. `frontend.onnx.reference_child` computes the outputs, with what is in `frontend.onnx.reference`;
+`compiler.references` asks for them, in each set of shapes of a compile.
+"""

@@ -1,4 +1,4 @@
-"""`Reference`: ONNX Runtime in a child process, which computes the expected outputs and the latency to compare with."""
+"""`Reference`: has `frontend.onnx.reference_child` compute the expected outputs of a network, and time it, in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tunefarm_tuning.reference.samples import SampleFeed
 from tunefarm_tuning.workload.model import Model
 
 _MODULE = "tunefarm_tuning.frontend.onnx.reference_child"
-_LONGEST_BUDGET_SEC = 60.0
 _BUDGET_SHARE = 0.25
-_SHORT_BUDGET_SEC = 10.0
-"""Of a call's time limit, for running the model in other ways than the plain one."""
+"""Share of a call's time limit for running the model in other ways than the plain one."""
+_LONGEST_BUDGET_SEC, _SHORT_BUDGET_SEC = 60.0, 10.0
+"""The most that it comes to, and the most if the model need not be run thoroughly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,29 +151,14 @@ class Reference:
             InvalidModelError: If ONNX Runtime cannot run the model.
             InvalidInputError: ``samples-failed`` if it cannot run it on a sample set.
         """
+        kinds = kinds_for(self._model.inputs)[: None if thorough else 1]
         sets = [
+            *(self._set(f"sample-{feed.file}-{feed.index}", sample=feed, inputs=feed.path) for feed in feeds),
             *(
-                InputSet(
-                    sample=feed,
-                    inputs=feed.path,
-                    expected=self._folder / f"expected-sample-{feed.file}-{feed.index}.npz",
-                    rounding=rounding,
-                    widths=self._folder / f"widths-sample-{feed.file}-{feed.index}.npz",
-                    parts=self._recorded(f"sample-{feed.file}-{feed.index}"),
+                self._set(
+                    str(number), kind=kind, seed=seed + number, inputs=self._folder / f"inputs-{number}.npz"
                 )
-                for feed in feeds
-            ),
-            *(
-                InputSet(
-                    kind=kind,
-                    seed=seed + number,
-                    inputs=self._folder / f"inputs-{number}.npz",
-                    expected=self._folder / f"expected-{number}.npz",
-                    rounding=rounding,
-                    widths=self._folder / f"widths-{number}.npz",
-                    parts=self._recorded(str(number)),
-                )
-                for number, kind in enumerate(kinds_for(self._model.inputs)[: None if thorough else 1])
+                for number, kind in enumerate(kinds)
             ),
         ]
         self._child.allow(*(feed.path for feed in feeds))
@@ -191,17 +176,7 @@ class Reference:
                     }
                     for part in self._model.parts
                 ],
-                "sets": [
-                    {
-                        "kind": None if input_set.kind is None else input_set.kind.value,
-                        "seed": input_set.seed if input_set.sample is None else input_set.sample.index,
-                        "inputs": str(input_set.inputs),
-                        "outputs": str(input_set.expected),
-                        "widths": str(input_set.widths),
-                        "parts": [part.to_json() for part in input_set.parts],
-                    }
-                    for input_set in sets
-                ],
+                "sets": [_set_params(input_set) for input_set in sets],
             },
         )
         expected_names = [spec.name for spec in self._model.outputs]
@@ -213,16 +188,11 @@ class Reference:
         self.bfloat16 = bool(reply["bfloat16"])
         self.random_fails = str(reply["random_fails"])
         self.runs = reply["runs"]
-        sets = sets[: reply["made"]]
-        if self.runs is not None and not reply["rounds"]:
-            return sets
-        if not (reply["rounds"] or self.bfloat16):
-            return [replace(input_set, widths=None) for input_set in sets]
         # A step of a quantised network, or of bfloat16, is far wider than any other order of sums.
-        coarse = STEPS if reply["rounds"] else BFLOAT16
+        rounding = STEPS if reply["rounds"] else BFLOAT16 if self.bfloat16 else rounding
         return [
-            replace(input_set, rounding=coarse, widths=None if self.runs is None else input_set.widths)
-            for input_set in sets
+            replace(input_set, rounding=rounding, widths=None if self.runs is None else input_set.widths)
+            for input_set in sets[: reply["made"]]
         ]
 
     def _made(self, sets: Sequence[InputSet], params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -247,6 +217,15 @@ class Reference:
                 kept.keep(self._model.sha256, facts, files, reply)
         return reply
 
+    def _set(self, stem: str, **inputs: Any) -> InputSet:
+        """Return a set with these inputs, whose files are to be written under names that end with a stem."""
+        return InputSet(
+            expected=self._folder / f"expected-{stem}.npz",
+            widths=self._folder / f"widths-{stem}.npz",
+            parts=self._recorded(stem),
+            **inputs,
+        )
+
     def _recorded(self, stem: str) -> tuple[RecordedPart, ...]:
         """Return the files of what each part for ONNX Runtime is given and returns on a set of inputs."""
         return tuple(
@@ -257,16 +236,16 @@ class Reference:
             for part in range(len(self._model.parts))
         )
 
-    def make_parts(self, input_set: InputSet, within: str | None, name: str) -> dict[str, Any]:
-        """Cut the model into parts that are fed with the reference's values on a set of inputs.
+    def make_segments(self, input_set: InputSet, within: str | None, name: str) -> dict[str, Any]:
+        """Cut the model into segments that are fed with the reference's values on a set of inputs.
 
         Args:
             input_set: The set.
-            within: The tensor that ends the part to cut further; None for the whole model.
+            within: The tensor that ends the segment to cut further; None for the whole model.
             name: Begins the names of the files that are written.
 
         Returns:
-            The child's reply (see `reference_child.make_parts`), and ``files``: paths of ``model``, ``inputs``, ``outputs`` and ``widths``.
+            The child's reply (see `reference_child.make_segments`), and ``files``: paths of ``model``, ``inputs``, ``outputs`` and ``widths``.
 
         Raises:
             InvalidModelError: If ONNX Runtime cannot run the cut model.
@@ -277,7 +256,7 @@ class Reference:
         }
         self._allow(input_set.inputs)
         reply: dict[str, Any] = self._call(
-            "make_parts",
+            "make_segments",
             {
                 **self._common(),
                 "budget_sec": self._budget_sec,
@@ -349,3 +328,15 @@ class Reference:
             raise
         except ChildFailed as error:
             raise model_error("reference", "running the model in ONNX Runtime", error) from error
+
+
+def _set_params(input_set: InputSet) -> dict[str, Any]:
+    """Return what the child's ``make_reference`` takes of a set."""
+    return {
+        "kind": None if input_set.kind is None else input_set.kind.value,
+        "seed": input_set.seed if input_set.sample is None else input_set.sample.index,
+        "inputs": str(input_set.inputs),
+        "outputs": str(input_set.expected),
+        "widths": str(input_set.widths),
+        "parts": [part.to_json() for part in input_set.parts],
+    }

@@ -36,7 +36,7 @@ A compile rounds what lies between products as well. OpenVINO, which does, errs 
 QUANTILES = (0.5, 0.9, 0.99)
 _LEAST_FOR_QUANTILES = 256
 _LEAST_SLICE = 64
-"""Elements that a slice needs to tell something of its elements' errors."""
+"""Fewest elements of a slice whose largest error tells something of the others'."""
 _SMALLEST = 1e-30
 _EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 _EPSILON_FLOAT32 = 2.0**-23

@@ -91,6 +91,7 @@ def trial_outcome(
         outcome=failure.outcome if failure else Outcome.OK,
         samples_sec=() if failure else samples,
         message=failure.message if failure else "",
+        code=failure.code if failure else "",
         build_sec=build.build_sec,
         run_sec=measured.run_sec if measured else 0.0,
         measured_at=measured_at,

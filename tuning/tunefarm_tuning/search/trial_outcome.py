@@ -23,6 +23,7 @@ class TrialOutcome(TrialResult):
     Attributes:
         cost_sec: Median of the samples; None if there are none.
         message: Error message, if it failed.
+        code: What happened, if more is known than the class says (`Failure.code`).
         samples_sec: Raw samples; empty unless `outcome` is ok.
         build_sec: Seconds of applying and building.
         run_sec: Seconds of measuring.
@@ -47,6 +48,7 @@ class TrialOutcome(TrialResult):
     replaced: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
     origin: SessionOrigin | None = None
+    code: str = ""
 
     def __post_init__(self) -> None:
         cost_sec = median(self.samples_sec) if self.samples_sec else None

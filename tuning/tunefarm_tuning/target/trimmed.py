@@ -25,8 +25,8 @@ _SOURCES = "3rdparty"
 def trim(tvm: Path, target: Target) -> int:
     """Remove the compiler from TVM's folder, and keep `target`, which it found; return the bytes that were removed."""
     kept = {"cpu": host_cpu(), "features": sorted(cpu_flags()), "target": target.to_json()}
-    with output_file(tvm / _KEPT) as part:
-        part.write_text(json.dumps(kept), encoding="utf-8")
+    with output_file(tvm / _KEPT) as temporary:
+        temporary.write_text(json.dumps(kept), encoding="utf-8")
     unneeded = [tvm / _COMPILER, *(tvm / _SOURCES).rglob("*")]
     removed = sum(path.lstat().st_size for path in unneeded if path.is_file())
     shutil.rmtree(tvm / _SOURCES, ignore_errors=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -28,6 +28,15 @@ def open_dimensions(shapes: tuple[OpenShape, ...]) -> tuple[OpenDimension, ...]:
     """Return the open dimensions of some shapes, each once, in order of first use."""
     named = {size.name: size for shape in shapes for size in shape if isinstance(size, OpenDimension)}
     return tuple(named.values())
+
+
+def with_dimensions(
+    shapes: Sequence[OpenShape], change: Callable[[OpenDimension], OpenDimension | int]
+) -> tuple[OpenShape, ...]:
+    """Return shapes with each open dimension changed."""
+    return tuple(
+        tuple(change(size) if isinstance(size, OpenDimension) else size for size in shape) for shape in shapes
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -234,8 +234,8 @@ def write_whole(path: Path, text: str) -> None:
     Raises:
         InvalidInputError: ``cannot-write``.
     """
-    with output_file(path) as part, writing(path):
-        part.write_text(text, encoding="utf-8")
+    with output_file(path) as temporary, writing(path):
+        temporary.write_text(text, encoding="utf-8")
 
 
 def check_folder(folder: Path) -> None:

@@ -121,9 +121,9 @@ def back_up_database(
     if file.exists():
         raise FileExistsError(17, "exists already", str(file))
     with (
-        output_file(file) as part,
+        output_file(file) as temporary,
         closing(sqlite3.connect(f"file:{source_path}?mode=ro", uri=True)) as source,
-        closing(sqlite3.connect(part)) as copy,
+        closing(sqlite3.connect(temporary)) as copy,
     ):
         source.backup(copy)
     size_bytes = file.stat().st_size

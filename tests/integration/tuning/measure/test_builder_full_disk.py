@@ -9,12 +9,11 @@ import pytest
 from onnx_models import GraphBuilder
 from small_disk import small_disk
 
-from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.frontend.extraction import extract_tasks
 from tunefarm_tuning.frontend.importing import import_model
 from tunefarm_tuning.measure.builder.local import LocalBuilder
 from tunefarm_tuning.measure.builder.worker import FULL_DISK
-from tunefarm_tuning.measure.interfaces import BuildInput, Failure
+from tunefarm_tuning.measure.interfaces import BuildInput
 
 
 def test_a_full_disk_is_no_candidates_fault(tmp_path: Path) -> None:
@@ -31,7 +30,7 @@ def test_a_full_disk_is_no_candidates_fault(tmp_path: Path) -> None:
             assert builder.build([BuildInput(task=task, config=first)])[0].failure is None
             disk.fill()
             (built,) = builder.build([BuildInput(task=task, config=second)])
-            assert built.failure == Failure(Outcome.INFRASTRUCTURE_ERROR, FULL_DISK)
+            assert built.failure == FULL_DISK
             disk.make_room()
             for config in (second, third):
                 assert builder.build([BuildInput(task=task, config=config)])[0].failure is None

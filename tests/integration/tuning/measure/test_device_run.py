@@ -108,8 +108,8 @@ def runner(farm: LocalRpc, tmp_path: Path) -> Iterator[DeviceRun]:
     runner.close()
 
 
-def test_our_server_runs_the_reference_loop(runner: DeviceRun) -> None:
-    assert runner.call("reference_loop", {}, timeout_sec=60.0)["loop_sec"] > 0
+def test_our_server_runs_the_yardstick_loop(runner: DeviceRun) -> None:
+    assert runner.call("yardstick_loop", {}, timeout_sec=60.0)["loop_sec"] > 0
 
 
 def others(runner: DeviceRun, model: Model, folder: Path, budget_sec: float = 240.0) -> Any:
@@ -196,7 +196,7 @@ def test_a_device_that_offers_nothing_is_no_error(
         try:
             artifact_check(sets, LIMITS, Cancellation(), runner)(compiled[0].path)
             timings, missing = others(runner, tiny_net.model, tmp_path)
-            assert runner.call("reference_loop", {}, timeout_sec=60.0) == {"loop_sec": None}
+            assert runner.call("yardstick_loop", {}, timeout_sec=60.0) == {"loop_sec": None}
         finally:
             runner.close()
     assert not timings

@@ -21,6 +21,7 @@ from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.measure.interfaces import (
     BuildInput,
     DeviceInfo,
+    Failure,
     MeasureInput,
     MeasureResult,
     TimingOption,
@@ -70,7 +71,7 @@ class CountingRunner(RpcRunner):
     def be_patient(self, connect_timeout_sec: float) -> None:
         self._connect_timeout_sec = connect_timeout_sec
 
-    def _connect(self, timeout_sec: float) -> str | None:
+    def _connect(self, timeout_sec: float) -> Failure | None:
         self.connects += 1
         return super()._connect(timeout_sec)
 

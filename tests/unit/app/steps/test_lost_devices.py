@@ -110,7 +110,7 @@ def test_a_device_is_not_quarantined_for_killed_workers(farm, tuning_job) -> Non
 
 def test_a_device_that_attacks_its_client_is_held_at_once(farm, tuning_job) -> None:
     def attacked(task, config):
-        return Failure(Outcome.INFRASTRUCTURE_ERROR, broke_protocol("dev-1", "it sent a request").message)
+        return Failure.of(broke_protocol("dev-1", "it sent a request"))
 
     farm.with_engine(ReplayEngine(answer=attacked)).run()
     (device,) = farm.devices()
@@ -130,8 +130,8 @@ def test_what_was_measured_before_an_attack_stays(farm, tuning_job) -> None:
 
     def attacking(task, config):
         measured.append(config)
-        attack = broke_protocol("dev-1", "it sent a request").message
-        return (1e-3,) if len(measured) <= 3 else Failure(Outcome.INFRASTRUCTURE_ERROR, attack)
+        attack = Failure.of(broke_protocol("dev-1", "it sent a request"))
+        return (1e-3,) if len(measured) <= 3 else attack
 
     farm.with_engine(ReplayEngine(answer=attacking)).run()
     (device,) = farm.devices()
@@ -143,7 +143,7 @@ def test_a_gpu_that_somebody_uses_is_waited_for(farm, tuning_job) -> None:
     """Neither device, nor job, nor candidate is at fault."""
 
     def used(task, config):
-        return Failure(Outcome.INFRASTRUCTURE_ERROR, busy("train (pid 7)").message)
+        return Failure.of(busy("train (pid 7)"))
 
     farm.with_engine(ReplayEngine(answer=used)).run()
     for _ in range(4):
@@ -151,6 +151,9 @@ def test_a_gpu_that_somebody_uses_is_waited_for(farm, tuning_job) -> None:
     (device,) = farm.devices()
     assert device.state is DeviceState.ONLINE
     assert farm.steps(tuning_job.id)[-1].error["code"] == "device-busy"
+    with farm.services.uow.read() as repos:
+        troubles = [e.data for e in repos.events.after(tuning_job.id) if e.kind == "device-trouble"]
+    assert {trouble["code"] for trouble in troubles} == {"device-busy"}
     assert farm.events(tuning_job.id).count("retry") == 1
     assert farm.job(tuning_job.id).trials == 0
     farm.run_again(ReplayEngine())

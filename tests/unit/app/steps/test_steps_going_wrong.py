@@ -11,9 +11,7 @@ from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import DeviceState
 from tunefarm_tuning.core.errors import TransientError
-from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.builder.worker import FULL_DISK
-from tunefarm_tuning.measure.interfaces import Failure
 
 
 def test_a_transient_error_is_tried_again_and_then_fails_the_job(farm) -> None:
@@ -64,7 +62,7 @@ def test_a_full_disk_ends_no_search(farm, tuning_job) -> None:
 
 
 def test_no_room_to_build_is_nobodys_fault(farm, tuning_job) -> None:
-    full = ReplayEngine(answer=lambda *_: Failure(Outcome.INFRASTRUCTURE_ERROR, FULL_DISK))
+    full = ReplayEngine(answer=lambda *_: FULL_DISK)
     for _ in range(4):
         farm.run_again(full)
     assert farm.events(tuning_job.id).count("device-trouble") == 0

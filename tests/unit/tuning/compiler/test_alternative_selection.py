@@ -58,7 +58,7 @@ class Networks:
 
     def call(self, method: str, params: dict[str, Any], *, timeout_sec: float) -> dict[str, Any]:
         assert timeout_sec > 0
-        if method == "reference_loop":
+        if method == "yardstick_loop":
             return {"loop_sec": None}
         choices = self.built[params["path"]]
         if method == "time_model":

@@ -43,4 +43,4 @@ def test_nobody_knows_whether_an_unwatched_device_was_quiet() -> None:
     assert is_quiet([quiet, slowed(others_cores=0.5, slowdown=1.2)]) is False
     assert is_quiet([quiet, unwatched]) is None
     assert is_quiet([Latency(samples_sec=(1.0,), threads=1)]) is None
-    assert is_quiet([unwatched, slowed(slowdown=1.5)]) is False, "its reference loop showed it"
+    assert is_quiet([unwatched, slowed(slowdown=1.5)]) is False, "its yardstick loop showed it"

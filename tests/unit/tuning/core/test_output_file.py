@@ -13,8 +13,8 @@ from tunefarm_tuning.core.output_file import output_file, write_durably
 def test_it_appears_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     path.write_bytes(b"before")
-    with output_file(path) as part:
-        part.write_bytes(b"after")
+    with output_file(path) as temporary:
+        temporary.write_bytes(b"after")
         assert path.read_bytes() == b"before"
     assert path.read_bytes() == b"after"
     assert list(tmp_path.iterdir()) == [path]
@@ -23,8 +23,8 @@ def test_it_appears_at_the_end(tmp_path: Path) -> None:
 def test_a_link_stays_one(tmp_path: Path) -> None:
     path, link = tmp_path / "net.onnx", tmp_path / "link.onnx"
     link.symlink_to(path)
-    with output_file(link) as part:
-        part.write_bytes(b"after")
+    with output_file(link) as temporary:
+        temporary.write_bytes(b"after")
     assert link.is_symlink()
     assert path.read_bytes() == b"after"
 
@@ -34,8 +34,8 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     path.write_bytes(b"before")
 
     def fail() -> None:
-        with output_file(path) as part:
-            part.write_bytes(b"half")
+        with output_file(path) as temporary:
+            temporary.write_bytes(b"half")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

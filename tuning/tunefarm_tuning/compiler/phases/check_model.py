@@ -16,7 +16,7 @@ from tunefarm_tuning.compiler.model_comparison import (
 from tunefarm_tuning.compiler.phases.build_model import BuiltModels, Fallback
 from tunefarm_tuning.compiler.phases.load import LoadedModel, OpenCompiler
 from tunefarm_tuning.compiler.phases.partly_untuned import build_partly_untuned
-from tunefarm_tuning.compiler.phases.parts_check import PartsCheck, check_parts
+from tunefarm_tuning.compiler.phases.segments_check import SegmentsCheck, check_segments
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.measure.device_run import RunFailed
@@ -40,7 +40,7 @@ class CheckedModel:
         untuned: The network to fall back to.
         plain: Whether `untuned` has unscheduled loops.
         as_model: The outputs of the network with weights as in the model's file; None if not asked for, or if it failed.
-        parts: The check of its parts; None if its outputs tell enough.
+        parts: The check of its segments; None if its outputs tell enough.
         fallen: Why the tuned kernels are left out in some of the library's functions, by their names.
     """
 
@@ -51,7 +51,7 @@ class CheckedModel:
     as_model: ModelComparison | None = None
     fallback: Fallback | None = None
     warnings: tuple[str, ...] = ()
-    parts: PartsCheck | None = None
+    segments: SegmentsCheck | None = None
     fallen: Mapping[str, Fallback] = field(default_factory=dict)
 
 
@@ -131,7 +131,7 @@ def check_tuned(
     )
     if comparison.ok:
         return checked
-    excused = excused_by_parts(request, loaded, checked, open_compiler)
+    excused = excused_by_segments(request, loaded, checked, open_compiler)
     if excused is not None:
         return excused
     fallen = {
@@ -155,7 +155,7 @@ def check_untuned(
         checked = CheckedModel(library=untuned, comparison=comparison, untuned=untuned, plain=plain)
         if comparison.ok:
             return checked
-        excused = None if plain else excused_by_parts(request, loaded, checked, open_compiler)
+        excused = None if plain else excused_by_segments(request, loaded, checked, open_compiler)
         if excused is not None:
             return excused
         raise _wrong(request, loaded, comparison)
@@ -176,71 +176,73 @@ def check_untuned(
 def confirmed(
     request: CompileRequest, loaded: LoadedModel, checked: CheckedModel, open_compiler: OpenCompiler
 ) -> CheckedModel:
-    """Check a right network part by part, too, if its outputs alone would not show a fault.
+    """Check a right network segment by segment, too, if its outputs alone would not show a fault.
 
     They do not if they hide one in saturated or normalised values, if they move too far in ONNX Runtime itself, or if the network rounds
     its activations: a tie then moves them as far as a fault.
 
     Raises:
-        InvalidModelError: wrong-output, if a part is wrong; too-sensitive, if neither outputs nor parts can be compared.
+        InvalidModelError: wrong-output, if a segment is wrong; too-sensitive, if neither outputs nor segments can be compared.
     """
     runs = loaded.runs
     blind = runs is not None and runs["noticed"] < runs["probes"]
     loose = runs is not None and checked.comparison.says_nothing
     rounds = any(given.rounding == STEPS for given in loaded.sets)
-    if not (blind or loose or rounds) or checked.parts is not None:
+    if not (blind or loose or rounds) or checked.segments is not None:
         return checked
-    parts = _compared_parts(request, loaded, open_compiler)
-    if parts.wrong is not None:
+    segments = _compared_segments(request, loaded, open_compiler)
+    if segments.wrong is not None:
         raise InvalidModelError(
             "the model's outputs are those of ONNX Runtime, but they hide a fault: compiled without any tuning, "
-            f"{parts.wrong.message}",
+            f"{segments.wrong.message}",
             code=WRONG_OUTPUT,
-            checks={**checked.comparison.to_json(), "parts": parts.to_json()},
+            checks={**checked.comparison.to_json(), "parts": segments.to_json()},
         )
-    if loose and parts.not_checked:
+    if loose and segments.not_checked:
         raise InvalidModelError(
             "the model is too sensitive to rounding to be checked: in ONNX Runtime itself, its outputs move by "
             f"{checked.comparison.moved:.0%} of their root mean square with the order of sums on every set of inputs "
-            f"(at most {LARGEST_WIDTH:.0%} may be allowed), and its parts cannot be compared: {parts.not_checked}",
+            f"(at most {LARGEST_WIDTH:.0%} may be allowed), and its segments cannot be compared: {segments.not_checked}",
             code="too-sensitive",
-            checks={**checked.comparison.to_json(), "parts": parts.to_json()},
+            checks={**checked.comparison.to_json(), "parts": segments.to_json()},
         )
-    return replace(checked, parts=parts)
+    return replace(checked, segments=segments)
 
 
-def excused_by_parts(
+def excused_by_segments(
     request: CompileRequest, loaded: LoadedModel, checked: CheckedModel, open_compiler: OpenCompiler
 ) -> CheckedModel | None:
-    """Return a network that rounds, wrong on some inputs and right on others, as right if each of its parts is; None otherwise.
+    """Return a network that rounds, wrong on some inputs and right on others, as right if each of its segments is; None otherwise.
 
     Which of several sums is a tie depends on the inputs, and five runs of ONNX Runtime do not meet all ties. A network of which ONNX Runtime
     runs parts is not cut further: that it is right on other inputs is enough, since a fault is there on these, too.
     """
     if not checked.comparison.may_be_ties:
         return None
-    parts = _compared_parts(request, loaded, open_compiler)
-    if parts.wrong is not None or (parts.not_checked and not request.model.parts):
+    segments = _compared_segments(request, loaded, open_compiler)
+    if segments.wrong is not None or (segments.not_checked and not request.model.parts):
         return None
     warning = (
         f"on some inputs, ties of rounding move outputs beyond their tolerance ({checked.comparison.message}); "
         + (
-            f"on others it is right. It was not compared part by part: {parts.not_checked}"
-            if parts.not_checked
-            else f"each of its {parts.parts} parts was compared by itself, and is right"
+            f"on others it is right. It was not compared segment by segment: {segments.not_checked}"
+            if segments.not_checked
+            else f"each of its {segments.count} segments was compared by itself, and is right"
         )
     )
     comparison = replace(checked.comparison, excused=True)
-    return replace(checked, comparison=comparison, parts=parts, warnings=(*checked.warnings, warning))
+    return replace(checked, comparison=comparison, segments=segments, warnings=(*checked.warnings, warning))
 
 
-def _compared_parts(request: CompileRequest, loaded: LoadedModel, open_compiler: OpenCompiler) -> PartsCheck:
-    parts = check_parts(request, loaded, open_compiler, loaded.sets[0])
-    if parts.wrong is not None and len(loaded.sets) > 1:
-        # A tie within a part may go either way; a fault is there on other inputs, too.
-        again = check_parts(request, loaded, open_compiler, loaded.sets[1], among=parts.departing)
-        parts = parts if again.not_checked else again
-    return parts
+def _compared_segments(
+    request: CompileRequest, loaded: LoadedModel, open_compiler: OpenCompiler
+) -> SegmentsCheck:
+    segments = check_segments(request, loaded, open_compiler, loaded.sets[0])
+    if segments.wrong is not None and len(loaded.sets) > 1:
+        # A tie within a segment may go either way; a fault is there on other inputs, too.
+        again = check_segments(request, loaded, open_compiler, loaded.sets[1], among=segments.departing)
+        segments = segments if again.not_checked else again
+    return segments
 
 
 def _compare_untuned(request: CompileRequest, loaded: LoadedModel, untuned: Path) -> ModelComparison:
@@ -269,7 +271,7 @@ def _wrong(request: CompileRequest, loaded: LoadedModel, comparison: ModelCompar
 def located(
     request: CompileRequest, loaded: LoadedModel, open_compiler: OpenCompiler, error: InvalidModelError
 ) -> InvalidModelError:
-    """Return the error of a network with wrong outputs, with the first part that is wrong by itself."""
+    """Return the error of a network with wrong outputs, with the first segment that is wrong by itself."""
     if error.code != WRONG_OUTPUT:
         return error
     wrong_sets = error.fields["checks"]["input_sets"]
@@ -281,25 +283,25 @@ def located(
         ),
         loaded.sets[0],
     )
-    parts = check_parts(request, loaded, open_compiler, input_set, plain=True)
-    if parts.wrong is not None:
-        where = parts.wrong.message
-    elif parts.not_checked:
-        where = f"which part is wrong could not be found: {parts.not_checked}"
+    segments = check_segments(request, loaded, open_compiler, input_set, plain=True)
+    if segments.wrong is not None:
+        where = segments.wrong.message
+    elif segments.not_checked:
+        where = f"which segment is wrong could not be found: {segments.not_checked}"
     else:
-        where = f"each of its {parts.parts} parts is right by itself: {_whole_alone(request.precision)}"
+        where = f"each of its {segments.count} segments is right by itself: {_whole_alone(request.precision)}"
     return InvalidModelError(
         f"{error.message}; {where}",
         code=error.code,
-        checks={**error.fields["checks"], "parts": parts.to_json()},
+        checks={**error.fields["checks"], "parts": segments.to_json()},
     )
 
 
 def _whole_alone(precision: Precision) -> str:
-    """Return why a network can be wrong of which each part is right."""
+    """Return why a network can be wrong of which each segment is right."""
     if precision.multiplies:
         return (
-            f"the rounding of {precision} may add up along this network, or the fault is in how the parts are joined; "
+            f"the rounding of {precision} may add up along this network, or the fault is in how the segments are joined; "
             "--precision as-model compiles it without the rounding"
         )
     return "the fault is in how they are joined"

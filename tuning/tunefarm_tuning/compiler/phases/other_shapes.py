@@ -16,7 +16,7 @@ from typing import Any
 from tunefarm_tuning.artifact.sizes import SizeChecks, condition_text
 from tunefarm_tuning.compiler.model_comparison import ModelComparison, compare_model
 from tunefarm_tuning.compiler.phases.build_model import BuiltModels
-from tunefarm_tuning.compiler.phases.check_model import CheckedModel
+from tunefarm_tuning.compiler.phases.check_model import WRONG_OUTPUT, CheckedModel
 from tunefarm_tuning.compiler.phases.load import LoadedModel, OpenCompiler, sets_of
 from tunefarm_tuning.compiler.phases.measure import TimedModel
 from tunefarm_tuning.compiler.request import CompileRequest
@@ -42,6 +42,9 @@ _WIDER_THAN_TILES, _MOST_GROWTH = 67, 16
 _REACHES = (64, 16, 5, 3)
 """How far from sizes to look for others that meet all conditions, by the number of dimensions."""
 
+Shapes = Mapping[str, tuple[int, ...]]
+"""Shapes by the inputs' names."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherShapes:
@@ -61,7 +64,7 @@ class OtherShapes:
     entry: str = ""
     reason: str = ""
     taken: OpenShapes | None = None
-    compared: tuple[tuple[Mapping[str, tuple[int, ...]], ModelComparison], ...] = ()
+    compared: tuple[tuple[Shapes, ModelComparison], ...] = ()
     latency_sec: float | None = None
     output_shapes: tuple[tuple[int | None, ...], ...] = ()
 
@@ -161,10 +164,42 @@ def _add(
             timeout_sec=_build_sec(request),
         )
     request.progress.step(0.6)
+    compared, output_shapes, refused = _compare(request, loaded, path, entry, taken)
+    if refused:
+        taken = without_refused(taken, request.model, refused, [shapes for shapes, _ in compared])
+    params = {
+        "path": str(path),
+        "entry": entry,
+        "inputs": str(sets_of(loaded.sets, entry_name(0))[0].inputs),
+        "number": 1,
+        "repeat": _TIMINGS,
+    }
+    samples = loaded.runner.call("time_model", params, timeout_sec=request.limits.model_sec)["samples_sec"]
+    return OtherShapes(
+        library=path,
+        entry=entry,
+        taken=taken,
+        compared=tuple(compared),
+        latency_sec=median(float(sample) for sample in samples),
+        output_shapes=tuple(map(_common, zip(*output_shapes, strict=True))),
+    )
+
+
+def _compare(
+    request: CompileRequest, loaded: LoadedModel, path: Path, entry: str, taken: OpenShapes
+) -> tuple[list[tuple[Shapes, ModelComparison]], list[list[tuple[int, ...]]], list[Shapes]]:
+    """Compare a library's function for all sizes in some shapes.
+
+    Returns:
+        The shapes that were compared, each with the comparison; the outputs' shapes in each; and the shapes that ONNX Runtime refuses.
+
+    Raises:
+        InvalidModelError: wrong-output.
+    """
     main_sets = sets_of(loaded.sets, entry_name(0))
-    compared = []
-    output_shapes = []
-    refused: list[Mapping[str, tuple[int, ...]]] = []
+    compared: list[tuple[Shapes, ModelComparison]] = []
+    output_shapes: list[list[tuple[int, ...]]] = []
+    refused: list[Shapes] = []
     listed, beyond = shapes_to_compare(request.model, taken), shapes_beyond_tiles(request.model, taken)
     to_compare = listed if beyond is None or beyond in listed else [*listed, beyond]
     for number, shapes in enumerate(to_compare):
@@ -187,30 +222,13 @@ def _add(
         ]
         comparison = compare_model(loaded.runner, path, request.output_names, own_sets, request.limits)
         if not comparison.ok:
-            return OtherShapes(
-                library=timed.library,
-                reason=f"its results are wrong with the shapes {_given(shapes)}: {comparison.message}",
+            raise InvalidModelError(
+                f"its results are wrong with the shapes {_given(shapes)}: {comparison.message}",
+                code=WRONG_OUTPUT,
             )
         compared.append((shapes, comparison))
         output_shapes.append([array.shape for array in load_arrays(sets[0].expected)])
-    if refused:
-        taken = without_refused(taken, request.model, refused, [shapes for shapes, _ in compared])
-    params = {
-        "path": str(path),
-        "entry": entry,
-        "inputs": str(main_sets[0].inputs),
-        "number": 1,
-        "repeat": _TIMINGS,
-    }
-    samples = loaded.runner.call("time_model", params, timeout_sec=request.limits.model_sec)["samples_sec"]
-    return OtherShapes(
-        library=path,
-        entry=entry,
-        taken=taken,
-        compared=tuple(compared),
-        latency_sec=median(float(sample) for sample in samples),
-        output_shapes=tuple(map(_common, zip(*output_shapes, strict=True))),
-    )
+    return compared, output_shapes, refused
 
 
 def _build_sec(request: CompileRequest) -> float:
@@ -300,8 +318,8 @@ def _shapes(model: Model, taken: OpenShapes, sizes: Mapping[str, int]) -> dict[s
 def without_refused(
     taken: OpenShapes,
     model: Model,
-    refused: Sequence[Mapping[str, tuple[int, ...]]],
-    compared: Sequence[Mapping[str, tuple[int, ...]]],
+    refused: Sequence[Shapes],
+    compared: Sequence[Shapes],
 ) -> OpenShapes:
     """Return the shapes that are taken without those below the smallest that were compared.
 
@@ -309,7 +327,7 @@ def without_refused(
         InvalidModelError: If ONNX Runtime refused other shapes than those.
     """
 
-    def sizes_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    def sizes_of(shapes: Shapes) -> dict[str, int]:
         return taken.sizes_of([shapes[spec.name] for spec in model.inputs])
 
     ran = [sizes_of(shapes) for shapes in compared]
@@ -323,11 +341,11 @@ def without_refused(
     return replace(taken, minima={**taken.minima, **minima})
 
 
-def _given(shapes: Mapping[str, tuple[int, ...]]) -> str:
+def _given(shapes: Shapes) -> str:
     return ", ".join(f"{clean(name, 60)} {list(shape)}" for name, shape in shapes.items())
 
 
-def _in_shapes(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Model:
+def _in_shapes(model: Model, shapes: Shapes) -> Model:
     """Return the model in other shapes. Those of its outputs are not known."""
     return replace(
         model,

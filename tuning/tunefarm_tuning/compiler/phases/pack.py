@@ -23,8 +23,8 @@ from tunefarm_tuning.compiler.phases.check_model import CheckedModel
 from tunefarm_tuning.compiler.phases.load import LoadedModel
 from tunefarm_tuning.compiler.phases.measure import TimedModel
 from tunefarm_tuning.compiler.phases.other_shapes import OtherShapes
-from tunefarm_tuning.compiler.phases.parts_check import PartsCheck
 from tunefarm_tuning.compiler.phases.prove_batches import ProvedBatches
+from tunefarm_tuning.compiler.phases.segments_check import SegmentsCheck
 from tunefarm_tuning.compiler.phases.shape_reports import shape_reports
 from tunefarm_tuning.compiler.report import Environment, make_manifest, make_report, why_no_baseline
 from tunefarm_tuning.compiler.request import CompileRequest
@@ -103,7 +103,7 @@ def write_artifact(
         alternatives=alternatives.to_json(),
         replaced=alternatives.replaced(direct),
         runs=loaded.runs,
-        parts=None if checked.parts is None else checked.parts.to_json(),
+        segments=None if checked.segments is None else checked.segments.to_json(),
         samples=loaded.samples,
         precision=precision_report(
             request.precision, storage, timed.comparison, checked.as_model, request.model.quantisation
@@ -159,7 +159,7 @@ def final_kernels(
     ]
 
 
-def comparison_warnings(comparison: ModelComparison, parts: PartsCheck | None) -> list[str]:
+def comparison_warnings(comparison: ModelComparison, segments: SegmentsCheck | None) -> list[str]:
     """Return sentences on outputs whose comparison says little."""
     warnings = []
     if all(output.comparable == 0 for output in comparison.outputs):
@@ -169,10 +169,10 @@ def comparison_warnings(comparison: ModelComparison, parts: PartsCheck | None) -
             f"outputs move by {comparison.moved:.2g} of their root mean square under reordering in ONNX Runtime itself, on every "
             "set of inputs: comparing them says little"
         )
-    if parts is not None and parts.not_checked:
+    if segments is not None and segments.not_checked:
         warnings.append(
-            "a fault in some layers would not show in the outputs, and the parts of the network could not be compared: "
-            f"{parts.not_checked}"
+            "a fault in some layers would not show in the outputs, and its segments could not be compared: "
+            f"{segments.not_checked}"
         )
     return warnings
 
@@ -230,7 +230,7 @@ def _warnings(
         warnings.append(
             f"the artifact runs only the shapes that it was compiled for; no code for others: {others.reason}"
         )
-    warnings += comparison_warnings(timed.comparison, checked.parts)
+    warnings += comparison_warnings(timed.comparison, checked.segments)
     return warnings + storage_warnings(request.precision, loaded.info.storage)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tunefarm_tuning.frontend.onnx.sanitize import all_graphs
+from tunefarm_tuning.frontend.onnx.graph_reading import all_graphs, opsets_of
 
 _NARROW, _WIDE = TensorProto.BFLOAT16, TensorProto.FLOAT
 
@@ -21,9 +21,9 @@ _NARROW, _WIDE = TensorProto.BFLOAT16, TensorProto.FLOAT
 def uses_bfloat16(graph: onnx.GraphProto) -> bool:
     """Return whether anything in a graph is bfloat16: a weight, or a node's result."""
     return any(
-        any(tensor.data_type == _NARROW for tensor in part.initializer)
-        or any(_makes_narrow(attribute) for node in part.node for attribute in node.attribute)
-        for part in all_graphs(graph)
+        any(tensor.data_type == _NARROW for tensor in subgraph.initializer)
+        or any(_makes_narrow(attribute) for node in subgraph.node for attribute in node.attribute)
+        for subgraph in all_graphs(graph)
     )
 
 
@@ -32,7 +32,7 @@ def narrow_tensors(model: onnx.ModelProto) -> frozenset[str]:
     if not uses_bfloat16(model.graph):
         return frozenset()
     narrow: set[str] = set()
-    _follow(model.graph, _opsets(model), narrow)
+    _follow(model.graph, opsets_of(model), narrow)
     return frozenset(narrow)
 
 
@@ -58,10 +58,6 @@ def widened(model: onnx.ModelProto, *, rounds: bool) -> onnx.ModelProto:
 def _makes_narrow(attribute: onnx.AttributeProto) -> bool:
     is_narrow_cast = attribute.name == "to" and attribute.i == _NARROW
     return bool(is_narrow_cast or (attribute.HasField("t") and attribute.t.data_type == _NARROW))
-
-
-def _opsets(model: onnx.ModelProto) -> dict[str, int]:
-    return {entry.domain if entry.domain != "ai.onnx" else "": entry.version for entry in model.opset_import}
 
 
 def _follow(graph: onnx.GraphProto, opsets: Mapping[str, int], narrow: set[str]) -> None:

@@ -10,6 +10,7 @@ from onnx import TensorProto
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.frontend.onnx.graph_reading import weights_of
 from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape
 from tunefarm_tuning.workload.task import TensorSpec
 
@@ -51,9 +52,7 @@ def onnx_name(element_type: int) -> str:
 
 def real_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     """Return the inputs that a caller feeds. Before IR version 4 every weight is listed as an input as well."""
-    weights = {tensor.name for tensor in graph.initializer} | {
-        tensor.values.name for tensor in graph.sparse_initializer
-    }
+    weights = weights_of(graph)
     return [value for value in graph.input if value.name not in weights]
 
 

@@ -25,9 +25,10 @@ from tunefarm_tuning.frontend.onnx.bound_network import (
     bound_network,
     runnable_bytes,
 )
-from tunefarm_tuning.frontend.onnx.constant_indices import constant_part, refuse_bad_indices
+from tunefarm_tuning.frontend.onnx.constant_indices import nodes_computed_at_import, refuse_bad_indices
 from tunefarm_tuning.frontend.onnx.control_flow.branches import VALUE_HINT
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow
+from tunefarm_tuning.frontend.onnx.graph_reading import all_graphs, all_nodes, opsets_of
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes, read_model
 from tunefarm_tuning.frontend.onnx.operators import MICROSOFT, is_of_onnx_runtime_alone
 from tunefarm_tuning.frontend.onnx.parts.plan import may_be_hybrid
@@ -41,7 +42,6 @@ from tunefarm_tuning.frontend.onnx.rules import (
     count_parameters,
     refuse_other_outputs,
 )
-from tunefarm_tuning.frontend.onnx.sanitize import all_graphs, all_nodes
 from tunefarm_tuning.frontend.onnx.shape_trials import run_further_shapes
 from tunefarm_tuning.frontend.onnx.standard_form.form import in_standard_form
 from tunefarm_tuning.frontend.onnx.trial_run import (
@@ -134,7 +134,7 @@ def inspect_file(
         "least_batch": least_batch(parsed.values()),
         "combinations": [{"shapes": dict(item.shapes), "weight": item.weight} for item in combined],
         "operators": count_operators(model),
-        "opset": max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0),
+        "opset": opsets_of(model).get("", 0),
         "num_params": count_parameters(model),
         "not_compiled": None if not_compiled is None else not_compiled.to_json(),
     }
@@ -211,7 +211,7 @@ def _run_reference(params: dict[str, Any]) -> dict[str, Any]:
     except MemoryError:
         fits = False  # the importer may know which tensor is too large
     if not ran:
-        _run_constant_part(network)
+        _run_nodes_of_import(network)
     output_dtypes = [_DTYPES.get(output.type) for output in session.get_outputs()]
     more = [Binding.from_json(binding) for binding in params.get("more", ())]
     if fits and more:
@@ -220,16 +220,16 @@ def _run_reference(params: dict[str, Any]) -> dict[str, Any]:
     return {"output_dtypes": output_dtypes, "fits": fits}
 
 
-def _run_constant_part(network: BoundNetwork) -> None:
+def _run_nodes_of_import(network: BoundNetwork) -> None:
     """Run what TVM computes at the import, unchecked, of a network that did not run as a whole.
 
     Raises:
         InvalidModelError: As `run_in_onnx_runtime`.
     """
-    part = constant_part(network)
-    if part is None:
+    model = nodes_computed_at_import(network)
+    if model is None:
         return
-    session = _load(runnable_bytes(part))
+    session = _load(runnable_bytes(model))
     arrays = random_inputs(network.inputs, seed=0)  # of which only the shapes matter
     feeds = {spec.name: array for spec, array in zip(network.inputs, arrays, strict=True)}
     try:
@@ -301,7 +301,7 @@ def _checkable(model: onnx.ModelProto) -> bytes:
     for value in model.graph.output:
         if value.type.WhichOneof("value") == "tensor_type":
             value.type.tensor_type.shape.SetInParent()
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+    opset = opsets_of(model).get("", 1)
     strange = [node for node in all_nodes(model.graph) if is_of_onnx_runtime_alone(node, opset)]
     for node in strange:
         node.domain = MICROSOFT

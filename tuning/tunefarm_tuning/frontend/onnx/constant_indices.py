@@ -2,7 +2,7 @@
 
 A gather would read, and a scatter write, anywhere in the child's memory. `refuse_bad_indices` says what is wrong where indices and
 sizes stand in the file; the rest is found by running the network in ONNX Runtime, which checks them. If the whole network did not run
-there, `constant_part` is what has to.
+there, `nodes_computed_at_import` is what has to.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from onnx import numpy_helper
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork
+from tunefarm_tuning.frontend.onnx.graph_reading import ONNX_DOMAINS, constant_tensors
 
 _ALONG_AXIS = frozenset({"Gather", "GatherElements", "Scatter", "ScatterElements"})
 _OF_POINTS = frozenset({"GatherND", "ScatterND"})
@@ -43,17 +44,13 @@ def refuse_bad_indices(graph: onnx.GraphProto) -> None:
     Raises:
         InvalidModelError: index-out-of-range; ``node``, ``index``, ``extent`` say which.
     """
-    tensors = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        for attribute in node.attribute if node.op_type == "Constant" else ():
-            if attribute.name == "value":
-                tensors[node.output[0]] = attribute.t
+    tensors = dict(constant_tensors(graph))
     shapes = {
         value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in graph.input
     }
     shapes |= {name: list(tensor.dims) for name, tensor in tensors.items()}
     for node in graph.node:
-        is_indexing = node.domain in ("", "ai.onnx") and node.op_type in _ALONG_AXIS | _OF_POINTS
+        is_indexing = node.domain in ONNX_DOMAINS and node.op_type in _ALONG_AXIS | _OF_POINTS
         if is_indexing and len(node.input) > 1 and node.input[0] in shapes and node.input[1] in tensors:
             indices = _array(tensors[node.input[1]])
             if indices is not None:
@@ -97,7 +94,7 @@ def _check_extent(node: onnx.NodeProto, indices: NDArray[Any], extent: int, axis
             )
 
 
-def constant_part(network: BoundNetwork) -> onnx.ModelProto | None:
+def nodes_computed_at_import(network: BoundNetwork) -> onnx.ModelProto | None:
     """Return the nodes that need no input's values, as a model; None if there are none.
 
     Raises:
@@ -124,14 +121,14 @@ def constant_part(network: BoundNetwork) -> onnx.ModelProto | None:
             )
     if not nodes:
         return None
-    part = onnx.ModelProto()
-    part.CopyFrom(network.model)
-    del part.graph.node[:], part.graph.output[:], part.graph.value_info[:]
-    part.graph.node.extend(nodes)
+    model = onnx.ModelProto()
+    model.CopyFrom(network.model)
+    del model.graph.node[:], model.graph.output[:], model.graph.value_info[:]
+    model.graph.node.extend(nodes)
     read = {name for node in nodes for name in node.input}
     ends = [name for node in nodes for name in node.output if name and name not in read]
-    part.graph.output.extend(onnx.ValueInfoProto(name=name) for name in ends)
-    return part
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in ends)
+    return model
 
 
 def _depends(node: onnx.NodeProto, known: Mapping[str, _Known], inputs: set[str]) -> _Known:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import onnx
 
+from tunefarm_tuning.frontend.onnx.graph_reading import ONNX_DOMAINS
+
 MICROSOFT = "com.microsoft"
 """ONNX Runtime's domain."""
 _IN_ONNXS_DOMAIN = {"LayerNormalization": 17, "SimplifiedLayerNormalization": None}
@@ -38,7 +40,7 @@ STANDARD = frozenset({
     "Tanh", "TensorScatter", "TfIdfVectorizer", "ThresholdedRelu", "Tile", "TopK", "Transpose", "Trilu",
     "Unique", "Unsqueeze", "Upsample", "Where", "Xor",
 })  # fmt: skip
-"""Of the default domain. ``If`` the importer handles beside its table; ``SimplifiedLayerNormalization`` is ONNX Runtime's."""
+"""Operators of the default domain. The importer handles ``If`` beside its table; ``SimplifiedLayerNormalization`` is ONNX Runtime's."""
 
 CONTRIBUTED = frozenset({
     "Attention", "BiasGelu", "CDist", "DequantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul",
@@ -56,12 +58,12 @@ MACHINE_LEARNING = frozenset({
     "ArrayFeatureExtractor", "Binarizer", "FeatureVectorizer", "Imputer", "LabelEncoder", "LinearClassifier", "LinearRegressor",
     "Normalizer", "OneHotEncoder", "SVMClassifier", "SVMRegressor", "Scaler", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor",
 })  # fmt: skip
-"""Of the domain ai.onnx.ml."""
+"""Operators of the domain ai.onnx.ml."""
 
 
 def is_supported(domain: str, operator: str) -> bool:
     """Return whether the importer can convert an operator."""
-    if domain in ("", "ai.onnx"):
+    if domain in ONNX_DOMAINS:
         return operator in STANDARD
     if domain == "ai.onnx.ml":
         return operator in MACHINE_LEARNING
@@ -70,7 +72,7 @@ def is_supported(domain: str, operator: str) -> bool:
 
 def is_of_onnx_runtime_alone(node: onnx.NodeProto, opset: int) -> bool:
     """Return whether ONNX does not know a node of its own domain in an opset, but ONNX Runtime does."""
-    if node.domain not in ("", "ai.onnx") or node.op_type not in _IN_ONNXS_DOMAIN:
+    if node.domain not in ONNX_DOMAINS or node.op_type not in _IN_ONNXS_DOMAIN:
         return False
     since = _IN_ONNXS_DOMAIN[node.op_type]
     return since is None or opset < since

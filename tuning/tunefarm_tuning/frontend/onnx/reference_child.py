@@ -1,4 +1,4 @@
-"""Child process: ONNX Runtime, as the reference for results and as the baseline for latency.
+"""Child process of `reference.onnx_runtime.Reference`: ONNX Runtime, as the reference for outputs and as the baseline for latency.
 
 Results are checked against it in float64 where it can; without graph optimisations where it cannot, since optimised it can
 itself be off by half a percent (packed 8-bit weights). It is timed with its best settings.
@@ -24,9 +24,9 @@ from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bound_network, runnable_bytes
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes
 from tunefarm_tuning.frontend.onnx.reference.exact_products import multiply_exactly
-from tunefarm_tuning.frontend.onnx.reference.parts import Network, Rounding
 from tunefarm_tuning.frontend.onnx.reference.rounding import rounds_values
 from tunefarm_tuning.frontend.onnx.reference.runtime import open_session, run_session
+from tunefarm_tuning.frontend.onnx.reference.segments import Network, Rounding
 from tunefarm_tuning.frontend.onnx.reference.telling_inputs import run_on_drawn
 from tunefarm_tuning.frontend.onnx.reference.variants import Expected, Variants
 from tunefarm_tuning.frontend.onnx.reference.vocabulary import index_limits
@@ -39,7 +39,7 @@ from tunefarm_tuning.workload.task import TensorSpec
 
 _timed: tuple[dict[str, Any], onnxruntime.InferenceSession, dict[str, NDArray[Any]]] | None = None
 """What was asked for, the model with the best settings, and its inputs."""
-_LEAST_SETS = 2
+_LEAST_SETS = _LEAST_SEGMENTS = 2
 _SLOW_SEC = 10.0
 """A network that takes longer per inference is run on the first sets of inputs alone."""
 
@@ -85,8 +85,7 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
         probes=params["probes"],
         narrow=params["narrow"],
     )
-    # What is left of a set by the order of a selection has another shape in another run.
-    widened = not (bfloat16 or params["parts"])
+    output_names = [output.name for output in session.get_outputs()]
     integers, limits, random_fails = "random", index_limits(model.graph), ""
     sets: list[dict[str, Any]] = []
     for input_set in params["sets"]:
@@ -107,8 +106,7 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
             save_arrays(Path(input_set["inputs"]), arrays)
         seconds = time.monotonic() - started
         save_arrays(Path(input_set["outputs"]), outputs[:count])
-        values = dict(zip([output.name for output in session.get_outputs()], outputs, strict=True))
-        values |= dict(zip([spec.name for spec in specs], arrays, strict=True))
+        values = dict(zip([*output_names, *(spec.name for spec in specs)], [*outputs, *arrays], strict=True))
         for part, files in zip(params["parts"], input_set["parts"], strict=True):
             for end in ("inputs", "outputs"):
                 save_arrays(Path(files[end]), [values[name] for name in part[end]])
@@ -117,14 +115,15 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
         if len(sets) >= _LEAST_SETS and seconds > _SLOW_SEC:
             break
     every: list[Expected] | None = None
-    if widened:
+    # What is left of a set by the order of a selection has another shape in another run.
+    if not (bfloat16 or params["parts"]):
         every = variants.run_steps() if rounds else variants.run()
     if every is not None:
         for input_set, expected in zip(sets, every, strict=True):
             save_arrays(Path(input_set["outputs"]), expected.outputs)
             save_widths(Path(input_set["widths"]), expected.widths)
     return {
-        "outputs": [output.name for output in session.get_outputs()[:count]],
+        "outputs": output_names[:count],
         "integers": integers,
         "rounds": rounds,
         "bfloat16": bfloat16,
@@ -176,16 +175,16 @@ def _run_sample(
         ) from error
 
 
-def make_parts(params: dict[str, Any]) -> dict[str, Any]:
-    """Cut the model into parts; write the cut model, the reference's values as its inputs, expected outputs and widths.
+def make_segments(params: dict[str, Any]) -> dict[str, Any]:
+    """Cut the model into segments; write the cut model, the reference's values as its inputs, expected outputs and widths.
 
     Args:
         params: ``path``, ``binding``, ``threads``, ``budget_sec`` as in `make_reference`; ``feeds``: the inputs, a file; ``within``:
-            the tensor of the part to cut further, null for the whole model; ``to``: the files to write: ``{"model", "inputs",
+            the tensor of the segment to cut further, null for the whole model; ``to``: the files to write: ``{"model", "inputs",
             "outputs", "widths"}``.
 
     Returns:
-        ``inputs``, ``outputs``: specs of the cut model; ``parts``: by output, ``{"tensor", "node", "operator"}``; null if there is nothing
+        ``inputs``, ``outputs``: specs of the cut model; ``segments``: by output, ``{"tensor", "node", "operator"}``; null if there is nothing
         to cut, or the model computes in bfloat16.
 
     Raises:
@@ -193,79 +192,88 @@ def make_parts(params: dict[str, Any]) -> dict[str, Any]:
     """
     bound = _network(params)
     if uses_bfloat16(bound.model.graph):
-        return {"parts": None}
-    specs = bound.inputs
-    network = Network(bound.model, specs)
-    given = dict(zip([spec.name for spec in specs], load_arrays(params["feeds"]), strict=True))
+        return {"segments": None}
+    network = Network(bound.model, bound.inputs)
+    given = dict(zip([spec.name for spec in bound.inputs], load_arrays(params["feeds"]), strict=True))
 
-    def values_of(model: onnx.ModelProto) -> list[NDArray[Any]]:
+    def values_of(names: Sequence[str]) -> dict[str, NDArray[Any]]:
+        model = network.with_outputs(names)
         multiply_exactly(model)
         session = open_session(onnx_bytes(model), params["threads"], optimised=False)
-        return run_session(session, list(given), list(given.values()))
+        return dict(zip(names, run_session(session, list(given), list(given.values())), strict=True))
 
     if untyped := network.untyped():
-        for name, array in zip(untyped, values_of(network.with_outputs(untyped)), strict=True):
+        for name, array in values_of(untyped).items():
             network.learn(name, array)
     cuts = network.first_cuts()
     outputs = [*cuts, *(value.name for value in network.model.graph.output)]
     if params["within"] is not None:
         inner = network.inner_cuts(params["within"], cuts)
         cuts, outputs = [*inner, *cuts], [*inner, params["within"]]
-    if not cuts or len(outputs) < _LEAST_SETS:
-        return {"parts": None}
+    if not cuts or len(outputs) < _LEAST_SEGMENTS:
+        return {"segments": None}
     cut = network.cut(cuts, outputs)
-    inner_names = [name for name in cut.inputs if name not in network.inputs]
-    values = dict(zip(inner_names, values_of(network.with_outputs(inner_names)), strict=True)) | given
+    values = values_of([name for name in cut.inputs if name not in network.inputs]) | given
     feeds = [values[name] for name in cut.inputs]
-    cut_specs = [
+    specs = [
         TensorSpec(name=name, shape=array.shape, dtype=str(array.dtype))
         for name, array in zip(cut.inputs, feeds, strict=True)
     ]
     files = params["to"]
     Path(files["model"]).write_bytes(onnx_bytes(cut.model))
-    multiply_exactly(cut.model)
-    source = onnx_bytes(cut.model)
+    roundings = [network.rounding_within(segment.tensor, cuts) for segment in cut.segments]
+    expected = _expected_of_segments(cut.model, specs, feeds, roundings, params)
+    save_arrays(Path(files["inputs"]), feeds)
+    save_arrays(Path(files["outputs"]), expected.outputs)
+    save_widths(Path(files["widths"]), expected.widths)
+    return {
+        "inputs": [spec.to_json() for spec in specs],
+        "outputs": [
+            {"name": segment.tensor, "shape": list(array.shape), "dtype": str(array.dtype)}
+            for segment, array in zip(cut.segments, expected.outputs, strict=True)
+        ],
+        "segments": [asdict(segment) for segment in cut.segments],
+    }
+
+
+def _expected_of_segments(
+    model: onnx.ModelProto,
+    specs: Sequence[TensorSpec],
+    feeds: list[NDArray[Any]],
+    roundings: Sequence[Rounding],
+    params: dict[str, Any],
+) -> Expected:
+    """Return what the segments of a cut model give, by `roundings` of each; the model is changed."""
+    multiply_exactly(model)
+    source = onnx_bytes(model)
     session = open_session(source, params["threads"], optimised=False)
     started = time.monotonic()
-    arrays = _run(session, cut_specs, feeds)
+    plain = _run(session, specs, feeds)
     seconds = time.monotonic() - started
 
     def variants() -> Variants:
         ways = Variants(
-            source,
-            cut.model,
-            cut_specs,
-            threads=params["threads"],
-            budget_sec=params["budget_sec"],
-            probes=False,
+            source, model, specs, threads=params["threads"], budget_sec=params["budget_sec"], probes=False
         )
-        ways.add(feeds, arrays, seconds)
+        ways.add(feeds, plain, seconds)
         return ways
 
-    expected = variants().run()[0]
-    wanted, widths = list(expected.outputs), list(expected.widths)
-    roundings = [network.rounding_within(part.tensor, cuts) for part in cut.parts]
-    if any(rounding is not Rounding.AT_THE_END for rounding in roundings):
-        ways = variants()
-        steps = ways.run_steps()
-        for position, rounding in enumerate(roundings):
-            if rounding is Rounding.FED_BACK:
-                wanted[position], widths[position] = arrays[position], ways.width_of_feedback(position)
-            elif rounding is Rounding.COMPUTED_ON:
-                measured = None if steps is None else steps[0].widths[position]
-                wanted[position] = arrays[position]
-                widths[position] = width_with_shares(arrays[position], measured, STEPS)
-    save_arrays(Path(files["inputs"]), feeds)
-    save_arrays(Path(files["outputs"]), wanted)
-    save_widths(Path(files["widths"]), widths)
-    return {
-        "inputs": [spec.to_json() for spec in cut_specs],
-        "outputs": [
-            {"name": part.tensor, "shape": list(array.shape), "dtype": str(array.dtype)}
-            for part, array in zip(cut.parts, wanted, strict=True)
-        ],
-        "parts": [asdict(part) for part in cut.parts],
-    }
+    (expected,) = variants().run()
+    if all(rounding is Rounding.AT_THE_END for rounding in roundings):
+        return expected
+    outputs, widths = list(expected.outputs), list(expected.widths)
+    ways = variants()
+    steps = ways.run_steps()
+    for position, rounding in enumerate(roundings):
+        if rounding is Rounding.AT_THE_END:
+            continue
+        outputs[position] = plain[position]
+        if rounding is Rounding.FED_BACK:
+            widths[position] = ways.width_of_feedback(position)
+        else:
+            measured = None if steps is None else steps[0].widths[position]
+            widths[position] = width_with_shares(plain[position], measured, STEPS)
+    return Expected(outputs=outputs, widths=widths)
 
 
 def run_once(params: dict[str, Any]) -> None:
@@ -344,7 +352,7 @@ def _run(
 
 HANDLERS = {
     "make_reference": make_reference,
-    "make_parts": make_parts,
+    "make_segments": make_segments,
     "prepare_timed": prepare_timed,
     "open_timed": open_timed,
     "run_once": run_once,

@@ -22,8 +22,9 @@ from tunefarm_tuning.frontend.onnx.binding import (
     type_word,
 )
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow, is_control_flow
+from tunefarm_tuning.frontend.onnx.graph_reading import ONNX_DOMAINS, all_graphs, all_nodes, opsets_of
 from tunefarm_tuning.frontend.onnx.operators import is_supported
-from tunefarm_tuning.frontend.onnx.sanitize import FEW_BITS, all_graphs, all_nodes, are_dequantised
+from tunefarm_tuning.frontend.onnx.sanitize import FEW_BITS, are_dequantised
 from tunefarm_tuning.frontend.onnx.standard_form.local_functions import check_functions
 from tunefarm_tuning.workload.task import TensorSpec
 
@@ -200,16 +201,18 @@ def _refuse_shared_names(graph: onnx.GraphProto) -> None:
 
 
 def _refuse_bad_text(model: onnx.ModelProto) -> None:
-    for message in _messages(model):
-        for field, value in message.ListFields():
-            if field.type == field.TYPE_STRING and field.name != "doc_string":
-                for text in [value] if isinstance(value, str | bytes) else value:
-                    # protobuf returns bytes if a string is invalid
-                    if isinstance(text, bytes):
-                        raise InvalidModelError(
-                            f"a text in the model is not UTF-8: '{clean(repr(text), 80)}'",
-                            code="invalid-onnx",
-                        )
+    values = (
+        value
+        for message in _messages(model)
+        for field, value in message.ListFields()
+        if field.type == field.TYPE_STRING and field.name != "doc_string"
+    )
+    for value in values:
+        for text in [value] if isinstance(value, str | bytes) else value:
+            if isinstance(text, bytes):  # protobuf returns bytes if a string is invalid
+                raise InvalidModelError(
+                    f"a text in the model is not UTF-8: '{clean(repr(text), 80)}'", code="invalid-onnx"
+                )
 
 
 def _refuse_external_data(model: onnx.ModelProto) -> None:
@@ -238,7 +241,7 @@ def _unsupported_operators(
         return None
     operator, where = next(iter(first_nodes.items()))
     others = [f"{name} (node {node})" for name, node in list(first_nodes.items())[1:_LISTED]]
-    opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+    opset = opsets_of(model).get("", 0)
     message = f"operator {operator} (node {where}, opset {opset}) is not supported by TVM's ONNX importer"
     if others:
         message += f"; nor {'is' if len(others) == 1 else 'are'} {', '.join(others)}"
@@ -309,7 +312,7 @@ def _bad_dtype(subject: str, element_type: int) -> InvalidModelError:
 def _refuse_new_opsets(model: onnx.ModelProto) -> None:
     newest = onnx.defs.onnx_opset_version()
     for entry in model.opset_import:
-        if entry.domain in ("", "ai.onnx") and entry.version > newest:
+        if entry.domain in ONNX_DOMAINS and entry.version > newest:
             raise InvalidModelError(
                 f"the model is written for ONNX opset {entry.version}; the newest supported one is "
                 f"{newest}: export it with opset_version={newest} or lower",
@@ -321,7 +324,7 @@ def _refuse_new_opsets(model: onnx.ModelProto) -> None:
 
 def operator_name(node: onnx.NodeProto) -> str:
     """Return a node's operator with its domain, if that is not ONNX's own; cleaned."""
-    domain = f"{clean(node.domain, 60)}." if node.domain not in ("", "ai.onnx") else ""
+    domain = f"{clean(node.domain, 60)}." if node.domain not in ONNX_DOMAINS else ""
     return domain + clean(node.op_type, 60)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork
-from tunefarm_tuning.frontend.onnx.sanitize import ancestors
+from tunefarm_tuning.frontend.onnx.graph_reading import ONNX_DOMAINS, ancestors
 from tunefarm_tuning.reference.random_inputs import random_inputs
 
 Run = Callable[[dict[str, NDArray[Any]]], object]
@@ -86,7 +86,6 @@ _SIZED_BY_VALUES = frozenset({
     "TopK", "Unique",
 })  # fmt: skip
 """Operators whose results may have other sizes for other values, as any of another domain may."""
-_OWN_DOMAINS = ("", "ai.onnx")
 _MAX_SETTING = 16
 """Most elements of an input that may be a setting."""
 _DIVISION = re.compile(r"[Dd]ivision by zero")
@@ -211,7 +210,7 @@ def _may_depend_on_values(network: BoundNetwork, message: str) -> bool:
 
 def _sizes_depend_on(graph: onnx.GraphProto, inputs: Collection[str]) -> bool:
     """Return whether a tensor inside may have another size by the values of some inputs."""
-    if any(node.op_type in _SIZED_BY_VALUES or node.domain not in _OWN_DOMAINS for node in graph.node):
+    if any(node.op_type in _SIZED_BY_VALUES or node.domain not in ONNX_DOMAINS for node in graph.node):
         return True
     return not ancestors(graph, _sizing_operands(graph), not_through=_SIZES_ALONE).isdisjoint(inputs)
 

@@ -33,8 +33,12 @@ _MAX_OPEN_TASKS = 128  # as in tvm.children.build, which cannot be imported here
 _GROWTH_BYTES = 1 << 30
 _MIN_FREE_BYTES = 4 << 20
 
-FULL_DISK = "the disk for temporary files is full where candidates are built"
-"""Message of an infrastructure error: a build that fails on a full disk says nothing about its candidate."""
+FULL_DISK = Failure(
+    Outcome.INFRASTRUCTURE_ERROR,
+    "the disk for temporary files is full where candidates are built",
+    "disk-full",
+)
+"""A build that fails on a full disk says nothing about its candidate."""
 
 
 class BuildWorker:
@@ -106,11 +110,7 @@ class BuildWorker:
         try:
             self._child.start()
         except TunefarmError as error:
-            return BuildResult(
-                config=candidate.config,
-                build_sec=0.0,
-                failure=Failure(Outcome.INFRASTRUCTURE_ERROR, error.message),
-            )
+            return BuildResult(config=candidate.config, build_sec=0.0, failure=Failure.of(error))
         started = time.monotonic()
         try:
             self._open(candidate.task)
@@ -172,7 +172,7 @@ class BuildWorker:
         facts: dict[str, Any] = reply["facts"]
         if (failure := reply["failure"]) is not None:
             output.unlink(missing_ok=True)
-            stated = self._blamed(Failure(Outcome(failure[0]), str(failure[1])))
+            stated = self._blamed(Failure.from_json(failure))
             return BuildResult(
                 config=config, build_sec=build_sec, apply_sec=apply_sec, failure=stated, facts=facts
             )
@@ -193,7 +193,7 @@ class BuildWorker:
             full = shutil.disk_usage(self._work_dir).free < _MIN_FREE_BYTES
         except OSError:  # the builder was closed, and its folder deleted
             return failure
-        return Failure(Outcome.INFRASTRUCTURE_ERROR, FULL_DISK) if full else failure
+        return FULL_DISK if full else failure
 
     def _reset_work_dir(self) -> None:
         delete(self._work_dir)

@@ -20,8 +20,6 @@ SLOWED_BELOW = 0.85
 BUSY = "device-busy"
 """Error code if another process computes on the GPU: neither the device nor the candidate failed."""
 
-_USED_BY = "the GPU is used by "
-
 _REASONS = {
     0x1: "idle",
     0x2: "application-clocks",
@@ -44,12 +42,7 @@ _POWER_CAP = "power-cap"
 
 def busy(used_by: str) -> DeviceLostError:
     """Return the error for a GPU that another process keeps busy."""
-    return DeviceLostError(f"{_USED_BY}{clean(used_by, 300)}", code=BUSY)
-
-
-def says_busy(message: str) -> bool:
-    """Return whether the message of a failed measurement is that of `busy`."""
-    return message.startswith(_USED_BY)
+    return DeviceLostError(f"the GPU is used by {clean(used_by, 300)}", code=BUSY)
 
 
 def clock_reasons(bits: int) -> tuple[str, ...]:

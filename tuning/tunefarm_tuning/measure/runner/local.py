@@ -10,7 +10,7 @@ from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.core.errors import DeviceLostError, TunefarmError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.gpu.nvml_recorded import recorded_folders
-from tunefarm_tuning.measure.interfaces import DeviceInfo, MeasureInput, MeasureResult, TimingOption
+from tunefarm_tuning.measure.interfaces import DeviceInfo, Failure, MeasureInput, MeasureResult, TimingOption
 from tunefarm_tuning.measure.runner.timing import (
     failed,
     folders_of,
@@ -105,7 +105,7 @@ class LocalRunner(Closing):
         try:
             self._start(candidate)
         except TunefarmError as error:
-            return failed(Outcome.INFRASTRUCTURE_ERROR, error.message)
+            return MeasureResult(run_sec=0.0, failure=Failure.of(error))
         started = time.monotonic()
         try:
             reply = self._child.call(

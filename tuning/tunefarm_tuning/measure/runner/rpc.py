@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.core.cancellation import Closing
-from tunefarm_tuning.core.errors import BROKE_PROTOCOL, DeviceLostError, TunefarmError, says_broken
+from tunefarm_tuning.core.errors import BROKE_PROTOCOL, DeviceLostError, TunefarmError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.measure.device_run import RunFailed
 from tunefarm_tuning.measure.interfaces import (
     DeviceInfo,
+    Failure,
     MeasureInput,
     MeasureResult,
     SessionOrigin,
@@ -113,9 +114,8 @@ class RpcRunner(Closing):
             with contextlib.suppress(TunefarmError):
                 reply = self._child.call("measure_interleaved", params, timeout_sec=timeout_sec + _GRACE_SEC)
                 results = interleaved_results(reply, time.monotonic() - started, self._origin)
-                message = str(reply.get("failure", ("", ""))[1])
-                if says_broken(message):
-                    return [failed(Outcome.INFRASTRUCTURE_ERROR, message)] * len(inputs)
+                if results is None and _is_attack(failure := Failure.from_json(reply["failure"])):
+                    return [MeasureResult(run_sec=0.0, failure=failure)] * len(inputs)
         if results is None:
             results = measure_each(inputs, lambda candidate, _: self._run(candidate, None))
             self.release()
@@ -142,7 +142,7 @@ class RpcRunner(Closing):
         self.release()
         self._child.allow(library.absolute().parent, inputs.absolute().parent)
         if (problem := self._connect(timeout_sec)) is not None:
-            raise DeviceLostError(problem)
+            raise DeviceLostError(problem.message)
         params = {
             "path": str(library),
             "inputs": str(inputs),
@@ -160,14 +160,20 @@ class RpcRunner(Closing):
             raise RunFailed(f"it was not timed within {timeout_sec:g} s", code="run-timeout") from None
         except ChildFailed as error:
             raise RunFailed(error.message, code="run-crashed") from error
-        if (failure := reply.get("failure")) is None:
+        if "failure" not in reply:
             return reply
-        outcome, message = failure
-        if outcome == Outcome.INFRASTRUCTURE_ERROR:
-            raise DeviceLostError(message, code=BROKE_PROTOCOL if says_broken(message) else None)
-        raise RunFailed(message, code="run-crashed" if outcome == Outcome.RUN_CRASH else "run-failed")
+        failure = Failure.from_json(reply["failure"])
+        if failure.outcome is Outcome.INFRASTRUCTURE_ERROR:
+            raise DeviceLostError(failure.message, code=BROKE_PROTOCOL if _is_attack(failure) else None)
+        crashed = failure.outcome is Outcome.RUN_CRASH
+        raise RunFailed(failure.message, code="run-crashed" if crashed else "run-failed")
 
     def check(self) -> str | None:
+        """Open and close a session; return what is wrong with the device, in words, or None."""
+        problem = self.find_problem()
+        return None if problem is None else problem.message
+
+    def find_problem(self) -> Failure | None:
         """Open and close a session; return what is wrong with the device, or None."""
         return self._connect(self._timing.timeout_sec) or self._hang_up()
 
@@ -175,12 +181,12 @@ class RpcRunner(Closing):
         if self._left > 0:
             self._hang_up()
 
-    def _hang_up(self) -> str | None:
+    def _hang_up(self) -> Failure | None:
         self._left = 0
         try:
             self._child.call("hang_up", {}, timeout_sec=self._connect_timeout_sec)
         except TunefarmError as error:
-            return error.message
+            return Failure.of(error)
         return None
 
     def _allow(self, inputs: Sequence[MeasureInput]) -> None:
@@ -191,14 +197,14 @@ class RpcRunner(Closing):
     def _run(self, candidate: MeasureInput, rival_sec: float | None) -> MeasureResult:
         if self._left > 0 and time.monotonic() + self._timing.timeout_sec < self._until:
             result, _ = self._measure(candidate, rival_sec)
-            if result.failure is None or says_broken(result.failure.message):
+            if result.failure is None or _is_attack(result.failure):
                 return result
             # An earlier candidate may have broken the session: measure again in a new one.
         sharing = 1 if self._remote.fence is None else _CANDIDATES_PER_SESSION
         timeout_sec = sharing * self._timing.timeout_sec
         problem = self._connect(timeout_sec)
         if problem is not None:
-            return failed(Outcome.INFRASTRUCTURE_ERROR, problem)
+            return MeasureResult(run_sec=0.0, failure=problem)
         self._left, self._until = sharing, time.monotonic() + timeout_sec
         result, is_device_suspected = self._measure(candidate, rival_sec)
         return self._blame(result) if is_device_suspected else result
@@ -229,7 +235,7 @@ class RpcRunner(Closing):
         except ChildFailed as error:
             return failed(Outcome.RUN_CRASH, error.message, time.monotonic() - started), True
         except DeviceLostError as error:
-            return failed(Outcome.INFRASTRUCTURE_ERROR, error.message, time.monotonic() - started), False
+            return MeasureResult(run_sec=time.monotonic() - started, failure=Failure.of(error)), False
         except TunefarmError as error:
             return failed(Outcome.RUN_ERROR, error.message, time.monotonic() - started), False
         return result_of(reply, time.monotonic() - started), bool(reply.get("session_lost"))
@@ -237,18 +243,17 @@ class RpcRunner(Closing):
     def _blame(self, result: MeasureResult) -> MeasureResult:
         """Return the candidate's failure if the device works, else the device's."""
         address = self._address
-        problem = self.check()
+        problem = self.find_problem()
         if problem is None and self._remote.fence is not None and self._address != address:
             # The server of a device under a lease runs once, and outlives any crash of a session.
-            problem = "the device's server was started anew in the middle"
+            problem = _lost("the device's server was started anew in the middle")
         if problem is None:
             return result
         why = result.failure.message if result.failure is not None else ""
-        return failed(
-            Outcome.INFRASTRUCTURE_ERROR, f"{problem} (before that, the candidate: {why})", result.run_sec
-        )
+        message = f"{problem.message} (before that, the candidate: {why})"
+        return MeasureResult(run_sec=result.run_sec, failure=replace(problem, message=message))
 
-    def _connect(self, timeout_sec: float) -> str | None:
+    def _connect(self, timeout_sec: float) -> Failure | None:
         """Open a session of `timeout_sec` in the child; return what went wrong, or None."""
         try:
             self._child.start()  # a ticket does not last long
@@ -265,11 +270,13 @@ class RpcRunner(Closing):
             )
             self._origin = self._remote.origin_of(opening, reply.get("receipt"))
         except ChildClosed:
-            return "the runner was closed"
+            return _lost("the runner was closed")
         except ChildTimedOut:
-            return f"device {self._remote.key} opened no session within {self._connect_timeout_sec:g} s"
+            return _lost(
+                f"device {self._remote.key} opened no session within {self._connect_timeout_sec:g} s"
+            )
         except TunefarmError as error:
-            return error.message
+            return Failure.of(error)
         self._address = (reply["host"], reply["port"])
         self._is_here = is_own_address(reply["host"])
         return None
@@ -277,3 +284,11 @@ class RpcRunner(Closing):
     def close(self) -> None:
         """End the child and its session, from any thread. A running measurement then ends at once."""
         self._child.close()
+
+
+def _lost(message: str) -> Failure:
+    return Failure(Outcome.INFRASTRUCTURE_ERROR, message)
+
+
+def _is_attack(failure: Failure) -> bool:
+    return failure.code == BROKE_PROTOCOL

@@ -106,7 +106,7 @@ def result_of(reply: Mapping[str, Any], run_sec: float) -> MeasureResult:
     if failure is not None:
         if reply.get("not_at_work", False):
             run_sec = 0.0
-        return MeasureResult(run_sec=run_sec, failure=Failure(Outcome(failure[0]), str(failure[1])))
+        return MeasureResult(run_sec=run_sec, failure=Failure.from_json(failure))
     return MeasureResult(
         run_sec=run_sec,
         samples_sec=tuple(float(s) for s in reply["samples_sec"]),

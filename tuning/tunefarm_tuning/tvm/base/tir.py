@@ -191,8 +191,15 @@ def int64_sizes(shape: Sequence[int]) -> list[tirx.IntImm]:
     return [tirx.IntImm("int64", size) for size in shape]
 
 
+def whole(buffer: Any) -> Any:
+    """Return the region of a buffer that is all of it."""
+    return buffer[tuple(slice(0, size) for size in buffer.shape)]
+
+
 SPATIAL, REDUCES = 0, 2
 """Kinds of a block's variables: it writes along the first, and sums over the second (``tvm.tirx.IterVar.DataPar`` and ``CommReduce``)."""
+OPAQUE = 8
+"""TVM's ``op_pattern`` of kernels that fuse with nothing."""
 IS_SCHEDULED = "tirx.is_scheduled"
 """Attribute of a PrimFunc that is scheduled already and gets no default schedule."""
 CPU_ONLY = "tunefarm.cpu_only"

@@ -15,9 +15,9 @@ Handlers:
 - `measure_interleaved`, `measure_interleaved_here`: as `measure`, but ``paths`` and ``rounds`` for ``path`` and ``rival_sec``
   -> ``samples_sec`` (a list for each kernel), ``facts``.
 - `time_network`: ``path`` (library), ``inputs`` (file), ``kind``, ``threads``, ``sampling_sec`` -> ``threads``, ``inferences`` a sample,
-  ``samples_sec``; of each sample ``watched`` (`Watched`) and ``loops_sec`` (of the reference loop before it), null where unknown.
+  ``samples_sec``; of each sample ``watched`` (`Watched`) and ``loops_sec`` (of the yardstick loop before it), null where unknown.
 
-If a measurement fails, the answer is ``failure``: outcome and message, and flags that apply: ``session_lost``: the
+If a measurement fails, the answer is ``failure``: outcome, message and, if the device failed, the error's code; and flags that apply: ``session_lost``: the
 other side went away; ``poisoned``: nothing more can run in this session, or in this process if it is the device;
 ``not_at_work``: the candidate is not to blame, as another process uses the device or its machine is not set up.
 """
@@ -150,14 +150,14 @@ def _measure(session: DeviceSession, work: _Work, params: dict[str, Any]) -> dic
     except MemoryError:
         raise
     except DeviceLostError as error:
-        return {"failure": [Outcome.INFRASTRUCTURE_ERROR, error.message], "not_at_work": error.code == BUSY}
+        return {**_lost(error), "not_at_work": error.code == BUSY}
     except Exception as error:  # noqa: BLE001  (TVM has many error types; a candidate that does not run is data)
         message = str(error)
         text = f"{type(error).__name__}: {clean(message, 500)}"
         try:
             session.check()
         except DeviceLostError as lost:
-            return {"failure": [Outcome.INFRASTRUCTURE_ERROR, lost.message]}
+            return _lost(lost)
         if "RPCSessionTimeoutError" in text:
             return {"failure": [Outcome.RUN_TIMEOUT, "the device ended the session: its time was over"]}
         if (reason := setups_fault(message)) is not None:
@@ -171,8 +171,12 @@ def _measure(session: DeviceSession, work: _Work, params: dict[str, Any]) -> dic
             if session.is_alive():
                 return {"failure": [Outcome.RUN_ERROR, text]}
         except DeviceLostError as lost:
-            return {"failure": [Outcome.INFRASTRUCTURE_ERROR, lost.message]}
+            return _lost(lost)
         return {"failure": [Outcome.RUN_CRASH, text], "session_lost": True}
+
+
+def _lost(error: DeviceLostError) -> dict[str, Any]:
+    return {"failure": [Outcome.INFRASTRUCTURE_ERROR, error.message, error.code]}
 
 
 @span("time a candidate", SpanKind.TIMING)

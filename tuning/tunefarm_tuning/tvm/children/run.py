@@ -19,7 +19,7 @@ Handlers:
 - `run_model`: ``path``, ``entry``, ``inputs``, ``outputs`` (files on this machine; the second is written) -> {}.
 - `time_model`: ``path``, ``entry``, ``inputs`` (file), ``number``, ``repeat`` -> ``samples_sec``, one a repeat; ``watched`` (`Watched`).
   With ``in_groups``, on a CPU, ``groups_sec``: `time_groups` of ``number`` inferences, whose mean is the only sample.
-- `reference_loop`: {} -> ``loop_sec``: of the device's reference loop, null if it has none.
+- `yardstick_loop`: {} -> ``loop_sec``: of the device's yardstick loop, null if it has none.
 - `time_parts`: the same -> ``samples_sec``; ``parts_sec``: of each part, a sample a repeat; ``missing``: why parts were not run, else empty.
 - `baseline`, `time_other`, `check_artifact`: the device's own functions (`measure.device_functions`), with their parameters and answers, but files
   are uploaded first; ``missing`` or ``not_offered`` where the device does not have them.
@@ -215,8 +215,8 @@ def time_model(params: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def reference_loop(_params: dict[str, Any]) -> dict[str, Any]:
-    """Run the device's reference loop."""
+def yardstick_loop(_params: dict[str, Any]) -> dict[str, Any]:
+    """Run the device's yardstick loop."""
     return {"loop_sec": loop_of_machine(_get())}
 
 
@@ -379,6 +379,6 @@ HANDLERS: Handlers = {
     "check_model": _failure_as_value(check_model),
     "run_model": _failure_as_value(run_model),
     "time_model": _failure_as_value(time_model),
-    "reference_loop": _failure_as_value(reference_loop),
+    "yardstick_loop": _failure_as_value(yardstick_loop),
     "time_parts": _failure_as_value(time_parts),
 }

@@ -118,7 +118,7 @@ def loads_in_order(block: Any) -> bool:
 
 
 def loads_vectors(block: Any, lanes: int) -> bool:
-    """Return whether `loads_in_order` holds of each run of so many elements, as of attention's heads, of which one's row follows the other's.
+    """Return whether `loads_in_order` holds for each run of `lanes` elements: the rows of attention's heads, one behind the other, are such.
 
     The lanes divide the extent of the last variable.
     """
@@ -191,7 +191,7 @@ def _repeats(index: Any, variable: Any, analyzer: Any) -> int:
 
 
 def _interleaved(index: Any, variable: Any, analyzer: Any) -> int:
-    """Return how many runs of elements a loop reads in turns, as channels that lie apart become those of a pixel; 0 if it does not."""
+    """Return how many runs a loop reads one element of in turn, as if it interleaved planes of channels into pixels; 0 if it does not."""
     extent, loop = nominal_size(variable.dom.extent), variable.var
     for runs in _INTERLEAVED:
         if extent % runs == 0 and extent > runs:

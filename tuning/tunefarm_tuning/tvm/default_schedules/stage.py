@@ -46,7 +46,7 @@ _SELECTS = "if_then_else"
 _REUSE = 1.5
 """A stage is recomputed for each use if it is used at most this often per element."""
 _MANY_READS = 16
-"""A stage that reads more tensors, as a concatenation of columns, is computed once: each copy chooses among all of them."""
+"""Most tensors that a recomputed stage may read: each copy of a concatenation of more would choose among all of them."""
 _CHEAP_CALLS = {_SELECTS, "likely", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure import device_functions
-from tunefarm_tuning.measure.machine_watch import MachineState, machine_state, reference_loop_sec
+from tunefarm_tuning.measure.machine_watch import MachineState, machine_state, yardstick_loop_sec
 from tunefarm_tuning.tvm.device.session import DeviceSession
 
 
@@ -29,10 +29,10 @@ def state_of_machine(session: DeviceSession) -> MachineState | None:
 
 
 def loop_of_machine(session: DeviceSession) -> float | None:
-    """Run the device's reference loop; return its seconds, None if the device has none."""
+    """Run the device's yardstick loop; return its seconds, None if the device has none."""
     if session.is_local:
-        return reference_loop_sec()
-    loop = offered(session, device_functions.REFERENCE_LOOP)
+        return yardstick_loop_sec()
+    loop = offered(session, device_functions.YARDSTICK_LOOP)
     return None if loop is None else float(loop())
 
 

@@ -13,14 +13,14 @@ import onnx
 from tvm import relax
 
 from tunefarm_tuning.frontend.onnx.node_folding import fold_node, is_folded
-from tunefarm_tuning.tvm.frontend.node_context import const, constant
+from tunefarm_tuning.tvm.frontend.node_context import const, constant_value
 
 
 def fold(operator: str, inputs: Sequence[Any], attributes: dict[str, Any], opset: int, outputs: int) -> Any:
     """Return the value of a node of constants, itself a constant or a tuple of them; None if it is computed at run time."""
     if not is_folded(operator) or not inputs:
         return None
-    values = [constant(x) for x in inputs]
+    values = [constant_value(x) for x in inputs]
     if any(value is None and x is not None for value, x in zip(values, inputs, strict=True)):
         return None
     own_attributes = {name: value for name, value in attributes.items() if name != "tvm_custom"}

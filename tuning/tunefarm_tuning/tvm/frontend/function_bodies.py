@@ -10,6 +10,7 @@ import onnx
 import onnx.defs
 from tvm import relax
 
+from tunefarm_tuning.frontend.onnx.graph_reading import opsets_of
 from tunefarm_tuning.tvm.frontend.node_context import UnsupportedFormError, dtype_of, needed_shape
 
 
@@ -46,7 +47,7 @@ def function_body(
 
 def body_opset(body: onnx.FunctionProto, opset: int) -> int:
     """Return the opset that a body is written in; by default, that of the model."""
-    return next((entry.version for entry in body.opset_import if entry.domain in ("", "ai.onnx")), opset)
+    return opsets_of(body).get("", opset)
 
 
 def expandable_operators() -> frozenset[str]:

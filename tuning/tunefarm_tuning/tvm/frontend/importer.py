@@ -15,7 +15,8 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean, clean_message
-from tunefarm_tuning.frontend.onnx.sanitize import PART_DOMAIN, PART_OPERATOR, all_nodes, sanitize_model
+from tunefarm_tuning.frontend.onnx.graph_reading import ONNX_DOMAINS, all_nodes, opsets_of
+from tunefarm_tuning.frontend.onnx.sanitize import PART_DOMAIN, PART_OPERATOR, sanitize_model
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.frontend.constant_folding import fold
 from tunefarm_tuning.tvm.frontend.converters.arithmetic import BROADCASTING, widen_constants
@@ -31,7 +32,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
 )
 from tunefarm_tuning.tvm.frontend.size_rules import RULES, note_conditions
 from tunefarm_tuning.tvm.frontend.symbolic_sizes import SymbolicSizes
-from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape, open_dimensions
+from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape, open_dimensions, with_dimensions
 from tunefarm_tuning.workload.runtime_part import OpenSpec
 
 if TYPE_CHECKING:
@@ -146,14 +147,8 @@ def import_open(network: BoundNetwork, shapes: Sequence[OpenShape]) -> OpenModul
     )
     names = {f"d{number}": (size.name, size.multiple) for number, size in enumerate(dimensions)}
     listed = conditions.plain(names, lambda node: _named(node, node_names))
-    taken = tuple(
-        tuple(
-            replace(size, multiple=multiples.get(size.name, size.multiple))
-            if isinstance(size, OpenDimension)
-            else size
-            for size in shape
-        )
-        for shape in shapes
+    taken = with_dimensions(
+        shapes, lambda size: replace(size, multiple=multiples.get(size.name, size.multiple))
     )
     return OpenModule(module, taken, minima, maxima, listed)
 
@@ -161,7 +156,7 @@ def import_open(network: BoundNetwork, shapes: Sequence[OpenShape]) -> OpenModul
 def with_domains(nodes: Iterable[onnx.NodeProto]) -> None:
     """Put the domain of operators that are not ONNX's own in front of their names: TVM's importer knows names only."""
     for node in nodes:
-        if node.domain not in ("", "ai.onnx"):
+        if node.domain not in ONNX_DOMAINS:
             node.op_type = f"{node.domain}.{node.op_type}"
 
 
@@ -187,7 +182,7 @@ class NetworkImporter(ONNXGraphImporter):  # type: ignore[misc]
     def import_sanitized(self, model: onnx.ModelProto, node_names: Sequence[str]) -> tvm.IRModule:
         """Import a model whose names are ours. Errors as of `import_bound`."""
         with_domains(all_nodes(model.graph))
-        opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+        opset = opsets_of(model).get("", 1)
         try:
             # TVM prints the arguments of a node that fails: weights, perhaps.
             with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):

@@ -79,7 +79,7 @@ Converter = Callable[[NodeContext, Sequence[Any], dict[str, Any]], Any]
 it to TVM's converter."""
 
 
-def constant(x: Any) -> NDArray[Any] | None:
+def constant_value(x: Any) -> NDArray[Any] | None:
     """Return the value of a constant; None for a tensor that is known only at run time, and for an omitted input."""
     return np.asarray(x.value.numpy()) if isinstance(x, tvm.ir.GenericConst) else None
 
@@ -90,7 +90,7 @@ def needed_constant(x: Any, name: str) -> NDArray[Any]:
     Raises:
         UnsupportedFormError: If it is known at run time only.
     """
-    value = constant(x)
+    value = constant_value(x)
     if value is None:
         raise UnsupportedFormError(f"its {name} must be a constant")
     return value
@@ -163,6 +163,11 @@ def const(value: Any) -> Any:
     """Return an array as a constant of its dtype; by default, TVM narrows 64 bits to 32."""
     array = np.asarray(value)
     return relax.const(array, str(array.dtype))
+
+
+def int64s(values: Any) -> Any:
+    """Return a constant of 64-bit integers, as ONNX has shapes and indices."""
+    return const(np.array(values, dtype=np.int64))
 
 
 def full_rank(value: Any, rank: int, dtype: str) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from tunefarm_tuning.tvm.frontend.node_context import UnsupportedFormError, constant, text
+from tunefarm_tuning.tvm.frontend.node_context import UnsupportedFormError, constant_value, text
 from tunefarm_tuning.tvm.frontend.size_conditions import SizeConditions
 
 Shape = tuple[Any, ...]
@@ -49,7 +49,7 @@ class SizedNode:
     def numbers(self, number: int, attribute: str) -> list[int] | None:
         """Return integers that a constant input or an attribute gives; None if there are none."""
         if self.has(number):
-            value = constant(self.inputs[number])
+            value = constant_value(self.inputs[number])
             if value is None:
                 raise UnsupportedFormError(f"its {attribute} must be constants where sizes are open")
             return [int(item) for item in value.reshape(-1)]
@@ -104,7 +104,7 @@ def split(conditions: SizeConditions, node: SizedNode) -> None:
 def gather(conditions: SizeConditions, node: SizedNode) -> None:
     """Indices are within."""
     shape = node.shape(0)
-    indices = constant(node.inputs[1])
+    indices = constant_value(node.inputs[1])
     if indices is None or not indices.size or not shape:
         return
     size = shape[node.axis(0, len(shape))]
@@ -115,7 +115,7 @@ def gather_elements(conditions: SizeConditions, node: SizedNode) -> None:
     """Indices are within; other sizes of them are at most those of the data."""
     shape, indices = node.shape(0), node.shape(1)
     axis = node.axis(0, len(shape))
-    if (positions := constant(node.inputs[1])) is not None and positions.size:
+    if (positions := constant_value(node.inputs[1])) is not None and positions.size:
         conditions.least(shape[axis], max(int(positions.max()) + 1, -int(positions.min())))
     for number, (size, taken) in enumerate(zip(shape, indices, strict=True)):
         if number != axis:
@@ -126,7 +126,7 @@ def gather_nd(conditions: SizeConditions, node: SizedNode) -> None:
     """Batches agree, and indices are within."""
     batches = int(node.attributes.get("batch_dims", 0))
     _same_shape(conditions, node.shape(0)[:batches], node.shape(1)[:batches])
-    if (indices := constant(node.inputs[1])) is not None and indices.size:
+    if (indices := constant_value(node.inputs[1])) is not None and indices.size:
         for position, size in enumerate(node.shape(0)[batches : batches + indices.shape[-1]]):
             taken = indices[..., position]
             conditions.least(size, max(int(taken.max()) + 1, -int(taken.min())))
@@ -142,7 +142,7 @@ def scatter_nd(conditions: SizeConditions, node: SizedNode) -> None:
     """Updates fit indices and data."""
     data, indices, updates = (node.shape(number) for number in range(3))
     _same_shape(conditions, updates, (*indices[:-1], *data[int(indices[-1]) :]))
-    if (positions := constant(node.inputs[1])) is not None and positions.size:
+    if (positions := constant_value(node.inputs[1])) is not None and positions.size:
         for position, size in enumerate(data[: positions.shape[-1]]):
             taken = positions[..., position]
             conditions.least(size, max(int(taken.max()) + 1, -int(taken.min())))
@@ -305,7 +305,7 @@ def by_column(*attributes: str) -> Rule:
 
 def columns_taken(conditions: SizeConditions, node: SizedNode) -> None:
     """The columns are there."""
-    if (columns := constant(node.inputs[1])) is not None and columns.size:
+    if (columns := constant_value(node.inputs[1])) is not None and columns.size:
         conditions.least(node.shape(0)[-1], int(columns.max()) + 1)
 
 

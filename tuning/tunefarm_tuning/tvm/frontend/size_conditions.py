@@ -120,14 +120,14 @@ class SizeConditions:
         """Note that the product of sizes is a multiple of a product of others. Return the quotient."""
         count, factors, divisor, divisors = _cancelled(dims, others)
         if divisors:
-            over = self.simplified(_product([divisor, *divisors]))
-            size = self.simplified(_product([count, *factors]))
+            over = self.simplified(product_of([divisor, *divisors]))
+            size = self.simplified(product_of([count, *factors]))
             self.least(over, 1)
             if not self._analyzer.can_prove(tirx.floormod(size, over) == 0):
                 self._note("multiple", size, over)
             return self._quotient(tirx.floordiv(size, over))
-        size = self.simplified(_product(factors))
-        quotient = self._quotient(tirx.floordiv(_product([count, *factors]), divisor))
+        size = self.simplified(product_of(factors))
+        quotient = self._quotient(tirx.floordiv(product_of([count, *factors]), divisor))
         if divisor == 1 or (
             not _is_int(size) and self._analyzer.can_prove(tirx.floormod(size, divisor) == 0)
         ):
@@ -149,7 +149,7 @@ class SizeConditions:
     def equal_products(self, dims: Sequence[Any], others: Sequence[Any]) -> None:
         """Note that the products of two lists of sizes are equal."""
         count, factors, other_count, other_factors = _cancelled(dims, others)
-        self.equal(_product([count, *factors]), _product([other_count, *other_factors]))
+        self.equal(product_of([count, *factors]), product_of([other_count, *other_factors]))
 
     def equal(self, left: Any, right: Any) -> None:
         """Note that two sizes are equal."""
@@ -312,7 +312,8 @@ def _factors(dims: Sequence[Any]) -> tuple[int, list[Any]]:
     return number, factors
 
 
-def _product(sizes: Sequence[Any]) -> Any:
+def product_of(sizes: Sequence[Any]) -> Any:
+    """Return the product of sizes, each an int or an expression."""
     result: Any = tirx.const(1, "int64")
     for size in sizes:
         result = result * size

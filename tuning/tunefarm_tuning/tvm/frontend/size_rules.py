@@ -96,7 +96,7 @@ _OF_ROWS = (
     "Binarizer", "LabelEncoder", "LinearClassifier", "LinearRegressor", "Normalizer", "OneHotEncoder", "SVMClassifier",
     "SVMRegressor", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor",
 )  # fmt: skip
-"""Of ``ai.onnx.ml``: any number of rows. Converters need a fixed number of columns where it matters."""
+"""Operators of ``ai.onnx.ml``, which take any number of rows. Their converters ask for a fixed number of columns where it matters."""
 
 RULES: Mapping[str, sizes.Rule] = {
     **dict.fromkeys((*_OF_ONE_TENSOR, *_NOTED_BY_CONVERTERS, *_NOTED_BY_PARTS), sizes.none),
@@ -153,4 +153,4 @@ RULES: Mapping[str, sizes.Rule] = {
     "Squeeze": sizes.squeeze,
     "TopK": sizes.top_k,
 }
-"""By operator. A node of another operator keeps a network from being compiled for all sizes."""
+"""The rules by operator. A node of an operator without one keeps a network from being compiled for all sizes."""

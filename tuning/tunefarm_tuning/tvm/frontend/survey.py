@@ -16,7 +16,7 @@ from tvm import relax, tirx
 from tunefarm_tuning.core.untrusted_text import clean, clean_message
 from tunefarm_tuning.frontend.onnx.binding import dtype_name
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork
-from tunefarm_tuning.frontend.onnx.graph_names import constant_nodes, names_read, weights_of
+from tunefarm_tuning.frontend.onnx.graph_reading import constant_nodes, names_read, opsets_of, weights_of
 from tunefarm_tuning.frontend.onnx.parts.plan import DEPENDS, Survey
 from tunefarm_tuning.frontend.onnx.parts.value_types import TypeInference, is_fixed, open_spec, tensor_type
 from tunefarm_tuning.frontend.onnx.rules import why_not_compiled
@@ -24,7 +24,7 @@ from tunefarm_tuning.frontend.onnx.sanitize import sanitize_model
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.frontend.converters.runtime_part import call_part
 from tunefarm_tuning.tvm.frontend.importer import NetworkImporter, with_domains
-from tunefarm_tuning.tvm.frontend.node_context import constant, fixed_shape
+from tunefarm_tuning.tvm.frontend.node_context import constant_value, fixed_shape
 from tunefarm_tuning.workload.runtime_part import NotCompiled
 
 _READS = "reads a weight that is sparse, or of another dtype than numbers"
@@ -43,7 +43,7 @@ def survey_model(network: BoundNetwork) -> Survey:
     importer = _Surveyor(
         copy, own_names, {new: declared[old] for new, old in renamed.items() if old in declared}
     )
-    opset = next((entry.version for entry in copy.opset_import if entry.domain in ("", "ai.onnx")), 1)
+    opset = opsets_of(copy).get("", 1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         importer.from_onnx(_without_strange_tensors(copy.graph), opset)
@@ -145,7 +145,7 @@ class _Surveyor(NetworkImporter):
                 known[name] = self._tensors[name]
             elif isinstance(value, relax.ShapeExpr) and _is_static(value):
                 known[name] = np.array([int(size) for size in value.values], np.int64)
-            elif value is not None and (array := constant(value)) is not None:
+            elif value is not None and (array := constant_value(value)) is not None:
                 known[name] = array
         return known
 

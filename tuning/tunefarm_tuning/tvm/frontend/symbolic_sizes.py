@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from tvm import relax, tirx
 from tvm.sym import Analyzer
 
-from tunefarm_tuning.tvm.frontend.node_context import const, constant
-from tunefarm_tuning.tvm.frontend.size_conditions import SizeConditions
+from tunefarm_tuning.tvm.frontend.node_context import const, constant_value
+from tunefarm_tuning.tvm.frontend.size_conditions import SizeConditions, product_of
 
 _MAX_ELEMENTS = 64
 _TO_THE_END = (1 << 31) - 1
@@ -40,7 +40,7 @@ class SymbolicSizes:
         """Return the elements of a tensor, each an int or an expression; None if they are not known."""
         if isinstance(x, relax.Var):
             return self._values.get(x)
-        value = constant(x)
+        value = constant_value(x)
         if value is None or value.dtype.kind not in "iub" or value.size > _MAX_ELEMENTS:
             return None
         return _of_ints(value)
@@ -106,7 +106,7 @@ class SymbolicSizes:
             return None
         dims = list(shape.values)
         if operator == "Size":
-            return self._emit(np.array(_product(dims), dtype=object))
+            return self._emit(np.array(product_of(dims), dtype=object))
         return self._emit(_array(dims[attributes.get("start", 0) : attributes.get("end", len(dims))]))
 
     def _emit(self, values: NDArray[Any]) -> Any:
@@ -140,13 +140,6 @@ def _array(values: Sequence[Any]) -> NDArray[Any]:
     result = np.empty(len(values), dtype=object)
     for index, value in enumerate(values):
         result[index] = value
-    return result
-
-
-def _product(dims: Sequence[Any]) -> Any:
-    result: Any = tirx.const(1, "int64")
-    for dim in dims:
-        result = result * dim
     return result
 
 
@@ -261,7 +254,7 @@ def _where(values: Sequence[Any], _attributes: dict[str, Any], _outputs: int) ->
 def _reduce_product(values: Sequence[Any], attributes: dict[str, Any], _outputs: int) -> NDArray[Any]:
     if values[0].ndim != 1:
         raise ValueError
-    product = np.array(_product(list(values[0])), dtype=object)
+    product = np.array(product_of(list(values[0])), dtype=object)
     return product.reshape(1) if attributes.get("keepdims", 1) else product
 
 

@@ -8,9 +8,8 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812  (as TVM's own documentation has it)
 
-from tunefarm_tuning.tvm.base.tir import CPU_ONLY, IS_SCHEDULED
+from tunefarm_tuning.tvm.base.tir import CPU_ONLY, IS_SCHEDULED, OPAQUE
 
-_OPAQUE = 8  # TVM's pattern of kernels that fuse with nothing
 _ROUNDS = 100
 _TOLERANCE = 0.005
 """How far a row may be from the solution, times the number of classes: ONNX Runtime's, so that both stop after the same round."""
@@ -27,7 +26,7 @@ def coupling_kernel(rows: Any, classes: int) -> tirx.PrimFunc:
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("main")
         T.func_attr(
-            {"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": _OPAQUE, CPU_ONLY: "SVMClassifier"}
+            {"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": OPAQUE, CPU_ONLY: "SVMClassifier"}
         )
         pairs = T.arg("pairs", T.Buffer((count, classes, classes), "float32"))
         result = T.arg("result", T.Buffer((count, classes), "float32"))

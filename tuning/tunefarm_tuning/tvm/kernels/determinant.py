@@ -6,9 +6,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812  (as TVM's own documentation has it)
 
-from tunefarm_tuning.tvm.base.tir import CPU_ONLY, IS_SCHEDULED
-
-_OPAQUE = 8  # TVM's pattern of kernels that fuse with nothing
+from tunefarm_tuning.tvm.base.tir import CPU_ONLY, IS_SCHEDULED, OPAQUE
 
 
 def determinant_kernel(count: int, size: int, dtype: str) -> tirx.PrimFunc:
@@ -16,7 +14,7 @@ def determinant_kernel(count: int, size: int, dtype: str) -> tirx.PrimFunc:
     zero, start = tirx.const(0, dtype), tirx.const(1, dtype)
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("main")
-        T.func_attr({"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": _OPAQUE, CPU_ONLY: "Det"})
+        T.func_attr({"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": OPAQUE, CPU_ONLY: "Det"})
         matrices = T.arg("matrices", T.Buffer((count, size, size), dtype))
         result = T.arg("result", T.Buffer((count,), dtype))
         with T.sblock("determinants"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any
 
 import tvm_ffi
@@ -72,19 +72,18 @@ def match_direct_conv(func: tirx.PrimFunc) -> DirectConv | None:
         *(("bfloat16", narrow, kind, partial(_of_bfloat16, kind)) for kind in (BFLOAT16, BFLOAT16_MATRICES)),
     ]
     for dtype, of_dtype, kind, expected_of in makers:
-        for weights, data in permutations(range(len(func.params) - 1), 2):
-            for padding in _PADDINGS:
-                for expected in expected_of(of_dtype[data], of_dtype[weights], padding, statements):
-                    conv = _match(func, statements, data, weights, expected)
-                    if conv is not None:
-                        return replace(
-                            conv,
-                            data_shape=of_dtype[data],
-                            padding=padding,
-                            dtype=dtype,
-                            kind=kind,
-                            lanes=0 if kind is None else of_dtype[weights][-1] // kind.products,
-                        )
+        for (weights, data), padding in product(permutations(range(len(func.params) - 1), 2), _PADDINGS):
+            for expected in expected_of(of_dtype[data], of_dtype[weights], padding, statements):
+                conv = _match(func, statements, data, weights, expected)
+                if conv is not None:
+                    return replace(
+                        conv,
+                        data_shape=of_dtype[data],
+                        padding=padding,
+                        dtype=dtype,
+                        kind=kind,
+                        lanes=0 if kind is None else of_dtype[weights][-1] // kind.products,
+                    )
     return None
 
 

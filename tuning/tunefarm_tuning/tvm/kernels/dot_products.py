@@ -43,7 +43,7 @@ class Groups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runs:
-    """Rows of an image as runs of its columns' channels, one behind the other; a window of a convolution is a part of a run.
+    """Rows of an image, each as one run of its columns' channels; a row of a convolution's window is a piece of a run.
 
     An instruction's products then need not end with a column: three columns of three channels have nine products, not thrice four.
 

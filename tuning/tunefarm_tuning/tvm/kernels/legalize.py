@@ -89,7 +89,7 @@ _COORDINATES = frozenset({"half_pixel", "align_corners", "asymmetric", "pytorch_
 
 
 _REPEATING = {"asymmetric": ("floor", ""), "half_pixel": ("round",), "pytorch_half_pixel": ("round",)}
-"""By coordinates, what the roundings begin with for which nearest resizing by a whole number repeats each element."""
+"""By coordinates, how the names of those roundings begin with which nearest resizing by a whole number repeats each element."""
 _FACTORS = (1, 2, 3, 4, 5, 6, 8, 16, 32)
 
 
@@ -182,4 +182,4 @@ KERNELS: Mapping[str, Legalize] = {
 }
 """Legalisations of operators by name, on all devices."""
 CPU_KERNELS: Mapping[str, Legalize] = {_RESIZE: _resize}
-"""Those for CPUs alone."""
+"""Legalisations for CPUs alone."""

@@ -178,36 +178,35 @@ def _candidates(
             partial(bfloat16_matmul, channels=out[-1]) if lanes else partial(_first, float32_matmul, out[-1])
         )
         yield of(data_shape=(1, 1, rows, depth), out_shape=(1, 1, rows, out[-1])), make
-    if len(window) != 2 or len(shape) != 4:
-        return
-    padded = static_shape(written_by(statements[0])) if len(statements) > 1 else None
-    total = [(padded or shape)[axis] - shape[axis] for axis in (1, 2)]
+    if len(window) == 2 and len(shape) == 4:
+        padded = static_shape(written_by(statements[0])) if len(statements) > 1 else None
+        make_conv = (
+            partial(bfloat16_conv2d, channels=out[-1]) if lanes else partial(_first, float32_conv2d, out[-1])
+        )
+        of_conv = partial(of, data_shape=shape, out_shape=out, kernel=window)
+        yield from _convolutions(of_conv, make_conv, shape, padded or shape, window, out)
+
+
+def _convolutions(
+    of: Callable[..., LibraryProduct],
+    make: Callable[..., Any],
+    shape: Shape,
+    padded: Shape,
+    window: Shape,
+    out: Shape,
+) -> Iterator[tuple[LibraryProduct, Callable[..., Any]]]:
+    """Yield the convolutions from a shape, padded to another, to `out`: by stride, dilation, and how much of the padding is in front."""
+    total = [padded[axis] - shape[axis] for axis in (1, 2)]
     for stride, dilation in itertools.product(_STRIDES, _DILATIONS if max(window) > 1 else (1,)):
-        spare = [shape[axis] + total[axis - 1] - (window[axis - 1] - 1) * dilation - 1 for axis in (1, 2)]
+        spare = [padded[axis] - (window[axis - 1] - 1) * dilation - 1 for axis in (1, 2)]
         if min(spare) < 0 or [size // stride + 1 for size in spare] != list(out[1:3]):
             continue
+        steps = {"strides": (stride, stride), "dilation": (dilation, dilation)}
         for above, left in itertools.product(
             *(sorted({all_ // 2, all_ - all_ // 2, 0, all_}) for all_ in total)
         ):
             padding = (above, left, total[0] - above, total[1] - left)
-            twice = {"strides": (stride, stride), "padding": padding, "dilation": (dilation, dilation)}
-            product = of(
-                data_shape=shape,
-                out_shape=out,
-                kernel=window,
-                strides=(stride, stride),
-                padding=(above, left),
-                dilation=(dilation, dilation),
-            )
-            yield (
-                product,
-                partial(
-                    partial(bfloat16_conv2d, channels=out[-1])
-                    if lanes
-                    else partial(_first, float32_conv2d, out[-1]),
-                    **twice,
-                ),
-            )
+            yield of(padding=(above, left), **steps), partial(make, padding=padding, **steps)
 
 
 def _first(make: Callable[..., Any], results: int, x: Any, weights: Any, **attributes: Any) -> Any:

@@ -18,7 +18,7 @@ from tunefarm_tuning.tvm.kernels.dot_products import BYTE_TAPS, Array, padded
 from tunefarm_tuning.tvm.kernels.int8_kernels import scaled, shifted_bytes
 
 MOST_TAPS = 64
-"""Instructions for a vector of results: all of them are unrolled, several times."""
+"""Most taps of a kernel: the instructions of all of them are unrolled, several times."""
 
 
 def taps_of(rows: int, columns: int) -> int:

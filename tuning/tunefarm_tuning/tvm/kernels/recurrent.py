@@ -18,7 +18,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812  (as TVM's own documentation has it)
 
 from tunefarm_tuning.target.dot_products import BYTE_DOTS
-from tunefarm_tuning.tvm.base.tir import CPU_ONLY, IS_SCHEDULED
+from tunefarm_tuning.tvm.base.tir import CPU_ONLY, IS_SCHEDULED, OPAQUE, whole
 from tunefarm_tuning.tvm.kernels.dot_products import BYTES, Array, add_byte_products
 from tunefarm_tuning.tvm.kernels.int8_kernels import shifted_zero
 from tunefarm_tuning.tvm.kernels.recurrence import RECURRENCES, Recurrence, to_json
@@ -32,7 +32,6 @@ _SHARED_POINTS = 1 << 18
 _SHARED_POINTS_BOTH_WAYS = 1 << 20
 """The same for two directions. With shorter steps each direction has its own thread, and neither waits for the other."""
 _LAST_INTEGER = 255  # of 8 bits without a sign
-_OPAQUE = 8  # TVM's pattern of kernels that fuse with nothing
 
 
 def tiled(matrix: Array) -> Array:
@@ -85,7 +84,7 @@ def recurrent_kernel(*cells: Recurrence) -> tirx.PrimFunc:
     cells = tuple(replace(cell, **open_sizes) for cell in cells)
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("main")
-        T.func_attr({"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": _OPAQUE, CPU_ONLY: kind})
+        T.func_attr({"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": OPAQUE, CPU_ONLY: kind})
         if any(cell.rounded for cell in cells):
             T.func_attr({RECURRENCES: to_json(cells)})
         shared_from = _SHARED_POINTS if len(cells) == 1 else _SHARED_POINTS_BOTH_WAYS
@@ -93,8 +92,8 @@ def recurrent_kernel(*cells: Recurrence) -> tirx.PrimFunc:
         for writer in writers:
             writer.take_results()
         with T.sblock("recurrence"):
-            T.reads([_whole(buffer) for writer in writers for buffer in writer.inputs])
-            T.writes([_whole(buffer) for writer in writers for buffer in writer.results])
+            T.reads([whole(buffer) for writer in writers for buffer in writer.inputs])
+            T.writes([whole(buffer) for writer in writers for buffer in writer.results])
             for writer in writers:
                 writer.allocate()
             if len(writers) == 1 or any(writer.shares_steps for writer in writers):
@@ -112,10 +111,6 @@ def _write_side_by_side(writers: Sequence[_Writer]) -> None:
         for number, writer in enumerate(writers):
             with T.If(which == number), T.Then():
                 writer.write()
-
-
-def _whole(buffer: Any) -> Any:
-    return buffer[tuple(slice(0, size) for size in buffer.shape)]
 
 
 class _Writer:

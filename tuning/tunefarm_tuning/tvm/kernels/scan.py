@@ -16,14 +16,13 @@ from tvm import relax, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812  (as TVM's own documentation has it)
 
-from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED
+from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, OPAQUE, whole
 
-_OPAQUE = 8  # TVM's pattern of kernels that fuse with nothing
 _VECTOR_BYTES = 64
 _MOST_VECTORS = 32
 """Vectors that go along the axis together: their last sums stay in the first cache."""
 _SHARED_ELEMENTS = 1 << 16
-"""From this size on, threads share the work."""
+"""Elements from which on threads share the work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +57,12 @@ def scan_kernel(scan: Scan, shape: Sequence[Any], axis: int | None) -> tirx.Prim
     steps = prod(sizes) if axis is None else sizes[position]
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("main")
-        T.func_attr({"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": _OPAQUE})
+        T.func_attr({"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": OPAQUE})
         x = T.arg("x", T.Buffer(sizes, scan.dtype))
         y = T.arg("y", T.Buffer([steps] if axis is None else sizes, scan.result_dtype))
         with T.sblock("scan"):
-            T.reads([_whole(x)])
-            T.writes([_whole(y)])
+            T.reads([whole(x)])
+            T.writes([whole(y)])
             blocks = [prod(before), steps, prod(after)]
             flat_x = T.decl_buffer(blocks, scan.dtype, data=x.data)
             flat_y = T.decl_buffer(blocks, scan.result_dtype, data=y.data)
@@ -159,10 +158,6 @@ class _Writer:
     def _value(self, row: Any, step: Any, column: Any) -> Any:
         value = self.x[row, step, column]
         return value if self.scan.dtype == self.scan.result_dtype else value.astype(self.scan.result_dtype)
-
-
-def _whole(buffer: Any) -> Any:
-    return buffer[tuple(slice(0, size) for size in buffer.shape)]
 
 
 def legalize_scan(is_product: bool) -> Callable[[Any, Any], Any]:

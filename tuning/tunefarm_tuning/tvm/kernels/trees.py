@@ -12,7 +12,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812  (as TVM's own documentation has it)
 
-from tunefarm_tuning.tvm.base.tir import CHECKED_INDICES, CPU_ONLY, IS_SCHEDULED, prefetch
+from tunefarm_tuning.tvm.base.tir import CHECKED_INDICES, CPU_ONLY, IS_SCHEDULED, OPAQUE, prefetch, whole
 
 GROUP = 16
 """Trees that are walked together."""
@@ -22,7 +22,6 @@ threads may want."""
 _STEPS = 2
 """Steps of a group, after which it ends if no walk went on in the last one."""
 _CHILD, _FEATURE, _HIGH, _LOW = range(4)
-_OPAQUE = 8  # TVM's pattern of kernels that fuse with nothing
 _SHARED_STEPS = 1 << 15
 """Steps of all walks from which threads share the rows."""
 
@@ -89,7 +88,7 @@ def forest_kernel(forest: Forest, rows: Any, columns: int, num_targets: int) -> 
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("main")
         T.func_attr(
-            {"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": _OPAQUE}
+            {"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": OPAQUE}
             | {CPU_ONLY: "TreeEnsemble", CHECKED_INDICES: True}
         )
         x = T.arg("x", T.Buffer((count, columns), dtype))
@@ -99,11 +98,11 @@ def forest_kernel(forest: Forest, rows: Any, columns: int, num_targets: int) -> 
         ]
         sums = T.arg("sums", T.Buffer((count, num_targets), dtype))
         with T.sblock("forest"):
-            T.reads([_whole(buffer) for buffer in (x, *arguments)])
-            T.writes([_whole(sums)])
+            T.reads([whole(buffer) for buffer in (x, *arguments)])
+            T.writes([whole(sums)])
             with (T.parallel if is_shared and rows != 1 else T.serial)(blocks) as block, T.sblock("rows"):
-                T.reads([_whole(buffer) for buffer in (x, *arguments)])
-                T.writes([_whole(sums)])
+                T.reads([whole(buffer) for buffer in (x, *arguments)])
+                T.writes([whole(sums)])
                 _write_rows(forest, x, arguments, sums, block * together, together)
     func: tirx.PrimFunc = builder.get().without_attr("global_symbol")
     return func
@@ -169,7 +168,3 @@ def _step(
         following = child + tirx.Select(is_within, 0, 1)
         T.buffer_store(moved, moved[0] | (at ^ following), [0])
         T.buffer_store(node, following, [tree])
-
-
-def _whole(buffer: Any) -> Any:
-    return buffer[tuple(slice(0, size) for size in buffer.shape)]

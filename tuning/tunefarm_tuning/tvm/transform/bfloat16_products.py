@@ -46,7 +46,7 @@ from tunefarm_tuning.workload.precision import Precision
 
 _NARROW, _WIDE = "bfloat16", "float32"
 _MIN_PRODUCTS = 16
-"""A sum of fewer products takes no longer than the rounding of its activations."""
+"""Fewest products of a sum: a shorter sum takes no longer than rounding its activations would."""
 _MIN_RESULTS = 8
 """Fewer results leave more than half of a vector empty."""
 _MIN_CHANNELS = 3

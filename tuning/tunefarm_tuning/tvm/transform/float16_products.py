@@ -24,11 +24,11 @@ from tunefarm_tuning.workload.precision import Precision
 
 _NARROW, _WIDE = "float16", "float32"
 _MIN_PRODUCTS = 8
-"""Fewer, as of a product of a few columns, take no longer than the rounding of its activations; of all groups together."""
+"""Fewest products of a sum, of all groups together: a shorter sum takes no longer than rounding its activations would."""
 _MIN_RESULTS = 8
 """Fewer results leave part of a vector empty."""
 _MOST_PRODUCTS = 1024
-"""Products that are added up in float16: their sum is off by half a percent of its size. Longer sums are cut."""
+"""Most products that are added up in float16: their sum is off by half a percent of its size. Longer sums are cut."""
 _PIECE = 8
 """Channels of a piece of a sum are a multiple of this."""
 

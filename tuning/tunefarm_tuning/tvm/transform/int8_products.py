@@ -52,7 +52,7 @@ from tunefarm_tuning.tvm.transform.weights.formats import as_steps
 
 _BYTE = 255
 _DEPTHWISE_COST = 3
-"""Instructions for a vector of floats' products in `narrow_depthwise_conv2d`: it widens the bytes and makes floats of them first."""
+"""Instructions that a vector of products takes in `narrow_depthwise_conv2d`, which widens the bytes and makes floats of them first."""
 _MATMUL = "relax.matmul"
 _FLOAT = "float32"
 _ON_BYTES = {

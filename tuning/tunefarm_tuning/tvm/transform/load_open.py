@@ -29,7 +29,13 @@ from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import select_fas
 from tunefarm_tuning.tvm.transform.pipeline import prepare
 from tunefarm_tuning.tvm.transform.weights.storage import store_weights
 from tunefarm_tuning.workload.binding import Binding
-from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape, OpenShapes, open_dimensions
+from tunefarm_tuning.workload.open_shape import (
+    OpenDimension,
+    OpenShape,
+    OpenShapes,
+    open_dimensions,
+    with_dimensions,
+)
 from tunefarm_tuning.workload.precision import Precision
 from tunefarm_tuning.workload.task import TensorSpec
 
@@ -87,7 +93,7 @@ def load_open(
 
 
 class _File:
-    """A file that is read once, however many sizes are tried; a large one is read for each, because copies of its weights fill the memory.
+    """A file that is tried in several sizes. A small one is read once, a large one each time: copies of its weights would fill the memory.
 
     Attributes:
         main: The main set of shapes, and the values.
@@ -160,26 +166,30 @@ def _sizes(file: _File, shapes: tuple[OpenShape, ...]) -> dict[str, tuple[int, .
 
 def _steady_sizes(file: _File, shapes: tuple[OpenShape, ...]) -> dict[str, int]:
     """Return the sizes of the open dimensions that are no batch and the same in all sets of shapes; none if no other is open."""
-    sizes: dict[str, set[int]] = {}
-    for specs in file.inputs:
-        for spec, shape in zip(specs, shapes, strict=True):
-            for axis, dimension in enumerate(shape):
-                if isinstance(dimension, OpenDimension):
-                    # the first axis is a batch, which no network needs to be of one size
-                    known = spec.shape[axis : axis + 1] if axis else (0, spec.shape[0])
-                    sizes.setdefault(dimension.name, set()).update(known)
-    steady = {name: min(values) for name, values in sizes.items() if len(values) == 1}
+    sizes, batches = _sizes(file, shapes), _batches(shapes)
+    steady = {
+        name: values[0]
+        for name, values in sizes.items()
+        if name not in batches and values.count(values[0]) == len(values)
+    }
     return steady if len(sizes) > 1 else {}
+
+
+def _batches(shapes: tuple[OpenShape, ...]) -> set[str]:
+    """Return the names of open first dimensions: no network needs a batch to be of one size, or a multiple."""
+    return {shape[0].name for shape in shapes if shape and isinstance(shape[0], OpenDimension)}
 
 
 def _with_size(shapes: tuple[OpenShape, ...], name: str, size: int) -> tuple[OpenShape, ...]:
     """Return shapes with a size for a dimension."""
-    return tuple(
-        tuple(
-            size if isinstance(dimension, OpenDimension) and dimension.name == name else dimension
-            for dimension in shape
-        )
-        for shape in shapes
+    return with_dimensions(shapes, lambda dimension: size if dimension.name == name else dimension)
+
+
+def _with_multiple(shapes: tuple[OpenShape, ...], names: set[str], multiple: int) -> tuple[OpenShape, ...]:
+    """Return shapes whose dimensions of these names are multiples of a number."""
+    return with_dimensions(
+        shapes,
+        lambda dimension: replace(dimension, multiple=multiple) if dimension.name in names else dimension,
     )
 
 
@@ -188,7 +198,8 @@ def _import(file: _File, shapes: tuple[OpenShape, ...]) -> tuple[OpenModule, tup
     sizes = _sizes(file, shapes)
     failure: InvalidModelError | None = None
     for multiple, one_batch in product(_MULTIPLES, (False, True)):
-        tried = _in_multiples(_with_one_batch(shapes, sizes) if one_batch else shapes, multiple)
+        tried = _with_one_batch(shapes, sizes) if one_batch else shapes
+        tried = _with_multiple(tried, sizes.keys() - _batches(tried), multiple)
         try:
             opened = import_open(file.network(), tried)
             return _with_fewest_multiples(file, opened, tried)
@@ -210,13 +221,7 @@ def _with_fewest_multiples(
         for shape in shapes
     ]
     for names in by_input if len([names for names in by_input if names]) > 1 else []:
-        tried = tuple(
-            tuple(
-                replace(size, multiple=1) if isinstance(size, OpenDimension) and size.name in names else size
-                for size in shape
-            )
-            for shape in shapes
-        )
+        tried = _with_multiple(shapes, names, 1)
         with suppress(InvalidModelError):
             opened, shapes = import_open(file.network(), tried), tried
     return opened, shapes
@@ -301,27 +306,7 @@ def _with_one_batch(
         for other in batches
         if sizes[other.name] != sizes[batch.name]
     }
-    return tuple(
-        tuple(
-            kept.get(size, batch) if isinstance(size, OpenDimension) and size in batches else size
-            for size in shape
-        )
-        for shape in shapes
-    )
-
-
-def _in_multiples(shapes: tuple[OpenShape, ...], multiple: int) -> tuple[OpenShape, ...]:
-    """Return shapes whose open dimensions are multiples of a number, except for the first of a shape: a batch has any size."""
-    batches = {shape[0].name for shape in shapes if shape and isinstance(shape[0], OpenDimension)}
-    return tuple(
-        tuple(
-            replace(size, multiple=multiple)
-            if isinstance(size, OpenDimension) and size.name not in batches
-            else size
-            for size in shape
-        )
-        for shape in shapes
-    )
+    return with_dimensions(shapes, lambda size: kept.get(size, batch) if size in batches else size)
 
 
 def _refuse_branches_by_size(file: _File, shapes: tuple[OpenShape, ...]) -> None:

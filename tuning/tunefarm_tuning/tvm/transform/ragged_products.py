@@ -32,11 +32,11 @@ _LANES = 8
 """Half a vector of AVX-512, two of NEON. The same for all CPUs, since a farm shares the tasks of a model among them. Groups of fewer
 results stay: `narrow_convolution` has these."""
 _HALF, _MAX_PADDING = 2, 1 / 5
-"""Results that fill half of so many lanes lose less: more zeros than this share do not pay."""
+"""Results that are a multiple of half a vector lose less: padding them by more than this share does not pay."""
 _PANEL, _PANEL_BYTES, _MAX_PANEL_PADDING = 64, 256 << 10, 1 / 16
-"""Columns of the widest tiles of the default schedules: a matrix of so many bytes is packed into panels of them."""
+"""Columns of the widest tiles of the default schedules, and the bytes from which on a matrix is packed into panels of as many columns."""
 _MIN_WORK, _MIN_MATRIX_BYTES = 1 << 14, 64 << 10
-"""With fewer products, or a smaller matrix, a kernel takes a few microseconds."""
+"""Fewest products, and smallest matrix: kernels below take a few microseconds."""
 
 
 def _legalize(builder: Any, call: Any) -> Any:

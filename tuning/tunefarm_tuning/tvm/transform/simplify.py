@@ -22,8 +22,8 @@ _POWERS: dict[float, Callable[[Any], Any]] = {
     3.0: lambda x: relax.op.multiply(relax.op.multiply(x, x), x),
     0.5: relax.op.sqrt,
 }
-"""By exponent. Each is equal to the C library's power to the last bit, but for the cube, which is ONNX Runtime's; the root of minus
-infinity is NaN, and that of minus zero keeps its sign."""
+"""What a power becomes, by its exponent. Each is equal to the C library's power to the last bit, but for the cube, which is ONNX
+Runtime's; the root of minus infinity is NaN, and that of minus zero keeps its sign."""
 
 
 def simplify_powers(mod: tvm.IRModule) -> tvm.IRModule:

@@ -11,7 +11,7 @@ import pytest
 
 from tunefarm_tuning.compiler.model_comparison import ModelComparison
 from tunefarm_tuning.compiler.phases import check_model
-from tunefarm_tuning.compiler.phases.check_model import CheckedModel, excused_by_parts
+from tunefarm_tuning.compiler.phases.check_model import CheckedModel, excused_by_segments
 from tunefarm_tuning.reference.comparison import STEPS, compare_arrays
 from tunefarm_tuning.reference.onnx_runtime import InputSet
 
@@ -36,23 +36,24 @@ def compared(rounding: str, *wrong: bool) -> ModelComparison:
         (("part",), STEPS, (True, False), True),
         (("part",), STEPS, (True, True), False),  # a fault is there on all inputs
         (("part",), "float32", (True, False), False),
-        ((), STEPS, (True, False), False),  # it can be compared part by part
+        ((), STEPS, (True, False), False),  # it can be compared segment by segment
     ],
 )
 def test_a_network_with_parts_of_onnx_runtime_is_excused_if_it_is_right_on_other_inputs(
     parts: tuple[str, ...], rounding: str, wrong: tuple[bool, bool], is_excused: bool, monkeypatch: Any
 ) -> None:
-    none = SimpleNamespace(wrong=None, not_checked="it cannot be cut", parts=0)
-    monkeypatch.setattr(check_model, "check_parts", lambda *_args, **_named: none)
+    none = SimpleNamespace(wrong=None, not_checked="it cannot be cut", count=0)
+    monkeypatch.setattr(check_model, "check_segments", lambda *_args, **_named: none)
     loaded = cast("Any", SimpleNamespace(sets=[None]))
     request = cast("Any", SimpleNamespace(model=SimpleNamespace(parts=parts)))
     checked = CheckedModel(
         library=Path("a.so"), comparison=compared(rounding, *wrong), untuned=Path("a.so"), plain=False
     )
-    excused = excused_by_parts(request, loaded, checked, cast("Any", None))
+    excused = excused_by_segments(request, loaded, checked, cast("Any", None))
     assert (excused is not None) == is_excused
     if excused is not None:
         assert excused.comparison.ok
         assert (
-            "on others it is right. It was not compared part by part: it cannot be cut" in excused.warnings[0]
+            "on others it is right. It was not compared segment by segment: it cannot be cut"
+            in excused.warnings[0]
         )

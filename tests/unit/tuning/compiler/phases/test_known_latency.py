@@ -59,7 +59,7 @@ class Device:
 
     def call(self, method: str, params: dict[str, Any], *, timeout_sec: float) -> dict[str, Any]:
         assert timeout_sec > 0
-        if method == "reference_loop":
+        if method == "yardstick_loop":
             return {"loop_sec": None}
         self.timed.add(params["path"])
         return {"samples_sec": [self._sec], "watched": None}

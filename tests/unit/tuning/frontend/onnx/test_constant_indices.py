@@ -1,4 +1,4 @@
-"""Constant indices that are out of range, and the part of a network that TVM computes at its import."""
+"""Constant indices that are out of range, and the nodes of a network that TVM computes at its import."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.frontend.onnx.bound_network import bind_model
-from tunefarm_tuning.frontend.onnx.constant_indices import constant_part, refuse_bad_indices
+from tunefarm_tuning.frontend.onnx.constant_indices import nodes_computed_at_import, refuse_bad_indices
 from tunefarm_tuning.workload.binding import Binding
 
 
@@ -75,35 +75,38 @@ def test_what_is_right_or_unknown_here_passes(body: str) -> None:
     refuse_bad_indices(parsed(body).graph)
 
 
-def part_of(text: str) -> set[str]:
-    part = constant_part(bind_model(parsed(text), Binding()))
-    return set() if part is None else {node.output[0] for node in part.graph.node}
+def constants_of(text: str) -> set[str]:
+    model = nodes_computed_at_import(bind_model(parsed(text), Binding()))
+    return set() if model is None else {node.output[0] for node in model.graph.node}
 
 
-def test_what_needs_no_values_is_the_constant_part() -> None:
+def test_what_needs_no_values_is_constant() -> None:
     head = "(float[4, 2] x, int64[1] n) => (float[4, 2] y) <float[2] d = {1, 2}, int64[1] i = {0}>"
-    assert part_of(f"{head} {{ a = Neg(d) b = Gather(a, i) c = Gather(a, n) y = Add(x, c) }}") == {"a", "b"}
-    assert part_of(f"{head} {{ y = Add(x, d) }}") == set()
+    assert constants_of(f"{head} {{ a = Neg(d) b = Gather(a, i) c = Gather(a, n) y = Add(x, c) }}") == {
+        "a",
+        "b",
+    }
+    assert constants_of(f"{head} {{ y = Add(x, d) }}") == set()
 
 
 def test_shapes_of_inputs_are_constants_and_those_inside_are_not() -> None:
     head = "(float[4, 2] x) => (float[4, 2] y) <float[2] d = {1, 2}, float[1] u = {1}>"
-    assert part_of(f"{head} {{ s = Shape(x) t = ScatterElements(d, s, d) y = Add(x, t) }}") == {"s", "t"}
+    assert constants_of(f"{head} {{ s = Shape(x) t = ScatterElements(d, s, d) y = Add(x, t) }}") == {"s", "t"}
     inside = f"{head} {{ a = Neg(x) s = Shape(a) t = Gather(d, s) y = Add(x, t) }}"
-    assert part_of(inside) == set()
+    assert constants_of(inside) == set()
 
 
 def test_a_write_by_the_shapes_of_tensors_inside_is_refused() -> None:
     head = "(float[4, 2] x) => (float[4, 2] y) <float[2] d = {1, 2}>"
     with pytest.raises(InvalidModelError, match="follow from the network's shapes") as caught:
-        part_of(f"{head} {{ a = Neg(x) s = Shape(a) t = ScatterElements(d, s, d) y = Add(x, t) }}")
+        constants_of(f"{head} {{ a = Neg(x) s = Shape(a) t = ScatterElements(d, s, d) y = Add(x, t) }}")
     assert (caught.value.code, caught.value.fields["node"]) == ("cannot-run", "t")
 
 
-def test_the_part_ends_in_what_nobody_in_it_reads() -> None:
+def test_constant_nodes_end_in_what_none_of_them_reads() -> None:
     head = "(float[2] x) => (float[2] y) <float[2] d = {1, 2}, int64[2] i = {0, 1}>"
-    part = constant_part(
+    model = nodes_computed_at_import(
         bind_model(parsed(f"{head} {{ a = Neg(d) b = Gather(a, i) y = Add(x, b) }}"), Binding())
     )
-    assert part is not None
-    assert [value.name for value in part.graph.output] == ["b"]
+    assert model is not None
+    assert [value.name for value in model.graph.output] == ["b"]

@@ -11,7 +11,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tunefarm_tuning.frontend.onnx.control_flow.node_parts import int_attribute
+from tunefarm_tuning.frontend.onnx.control_flow.inner_graphs import int_attribute
+from tunefarm_tuning.frontend.onnx.graph_reading import ONNX_DOMAINS
 
 _UNARY = frozenset({
     "Abs", "Cast", "Ceil", "Erf", "Exp", "Floor", "Identity", "Log", "Neg", "Not", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign",
@@ -82,7 +83,7 @@ class _Rewriting:
         return self._new
 
     def _add(self, node: onnx.NodeProto) -> None:
-        if node.domain not in ("", "ai.onnx") or len(node.output) != 1:
+        if node.domain not in ONNX_DOMAINS or len(node.output) != 1:
             raise _StepsDependError
         copy = onnx.NodeProto()
         copy.CopyFrom(node)

@@ -11,7 +11,7 @@ from onnx import TensorProto
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.control_flow.flat_graph import FlatGraph
-from tunefarm_tuning.frontend.onnx.control_flow.node_parts import (
+from tunefarm_tuning.frontend.onnx.control_flow.inner_graphs import (
     Inline,
     describe,
     inner_graph,
@@ -44,7 +44,7 @@ _NOT_SELECTED = (TensorProto.UINT64,)
 """ONNX Runtime selects these in none."""
 _WHERE_OPSET = 9
 _GUARD_OPSET = 11
-"""From which on `Equal` takes integers of any size."""
+"""The first opset whose `Equal` takes integers of any size."""
 VALUE_HINT = "--value "
 
 

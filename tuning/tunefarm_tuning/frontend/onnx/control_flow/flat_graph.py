@@ -15,9 +15,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.frontend.onnx.graph_names import names_read
+from tunefarm_tuning.frontend.onnx.graph_reading import (
+    ONNX_DOMAINS,
+    all_graphs,
+    domain_of,
+    names_read,
+    opsets_of,
+)
 from tunefarm_tuning.frontend.onnx.node_folding import MAX_ELEMENTS, fold_node
-from tunefarm_tuning.frontend.onnx.sanitize import all_graphs
 
 MAX_NODES = 20_000
 """Maximum number of nodes that are looked at to resolve a network's control flow: bounds the time and the unrolled size."""
@@ -32,9 +37,7 @@ class FlatGraph:
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._model = model
-        self._opsets: dict[str, int] = {
-            entry.domain if entry.domain != "ai.onnx" else "": entry.version for entry in model.opset_import
-        }
+        self._opsets = opsets_of(model)
         self._nodes: list[onnx.NodeProto] = []
         self._producers: dict[str, onnx.NodeProto] = {}
         self._tensors: dict[str, TensorProto] = {}
@@ -232,7 +235,7 @@ class FlatGraph:
         return tensor
 
     def _folded(self, node: onnx.NodeProto) -> list[NDArray[Any]] | None:
-        if node.domain not in ("", "ai.onnx"):
+        if node.domain not in ONNX_DOMAINS:
             return None
         if node.op_type in ("Shape", "Size") and len(node.input) == 1:
             shape = self.shape(node.input[0])
@@ -248,7 +251,7 @@ class FlatGraph:
         return fold_node(node, values, self.opset)
 
     def _inferred(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
-        domain = node.domain if node.domain != "ai.onnx" else ""
+        domain = domain_of(node.domain)
         names = [name for name in node.input if name]
         if any(name not in self._types for name in names):
             return {}
@@ -291,9 +294,9 @@ _KEEPS_VALUES = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Squeeze", 
 
 def _all_names(graph: onnx.GraphProto) -> set[str]:
     names: set[str] = set()
-    for part in all_graphs(graph):
-        names.update(value.name for value in (*part.input, *part.output))
-        names.update(tensor.name for tensor in part.initializer)
-        for node in part.node:
+    for subgraph in all_graphs(graph):
+        names.update(value.name for value in (*subgraph.input, *subgraph.output))
+        names.update(tensor.name for tensor in subgraph.initializer)
+        for node in subgraph.node:
             names.update(node.output)
     return names

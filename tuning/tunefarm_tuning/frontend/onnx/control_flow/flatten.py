@@ -12,8 +12,8 @@ from tunefarm_tuning.frontend.onnx.control_flow.branches import resolve_if
 from tunefarm_tuning.frontend.onnx.control_flow.flat_graph import FlatGraph
 from tunefarm_tuning.frontend.onnx.control_flow.loops import unroll_loop
 from tunefarm_tuning.frontend.onnx.control_flow.scans import unroll_scan
-from tunefarm_tuning.frontend.onnx.graph_names import names_read
-from tunefarm_tuning.frontend.onnx.sanitize import all_nodes, name_nodes_apart
+from tunefarm_tuning.frontend.onnx.graph_reading import ONNX_DOMAINS, all_nodes, names_read
+from tunefarm_tuning.frontend.onnx.sanitize import name_nodes_apart
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 _NOBODY_RUNS = ("invalid-onnx", "too-many-steps")
@@ -27,7 +27,7 @@ def has_control_flow(graph: onnx.GraphProto) -> bool:
 
 def is_control_flow(node: onnx.NodeProto) -> bool:
     """Return whether a node is an `If`, `Loop` or `Scan`."""
-    return node.op_type in CONTROL_FLOW and node.domain in ("", "ai.onnx")
+    return node.op_type in CONTROL_FLOW and node.domain in ONNX_DOMAINS
 
 
 def flatten_control_flow(model: onnx.ModelProto) -> list[InvalidModelError]:

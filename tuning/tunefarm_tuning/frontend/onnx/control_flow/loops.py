@@ -11,7 +11,7 @@ import onnx.numpy_helper
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.control_flow.flat_graph import MAX_NODES, FlatGraph
-from tunefarm_tuning.frontend.onnx.control_flow.node_parts import (
+from tunefarm_tuning.frontend.onnx.control_flow.inner_graphs import (
     Inline,
     describe,
     inner_graph,

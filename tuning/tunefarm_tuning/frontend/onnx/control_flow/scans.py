@@ -11,14 +11,14 @@ from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.control_flow.batched_scans import batched_body
 from tunefarm_tuning.frontend.onnx.control_flow.flat_graph import FlatGraph
-from tunefarm_tuning.frontend.onnx.control_flow.loops import refuse_long, stack
-from tunefarm_tuning.frontend.onnx.control_flow.node_parts import (
+from tunefarm_tuning.frontend.onnx.control_flow.inner_graphs import (
     Inline,
     describe,
     inner_graph,
     int_attribute,
     ints_attribute,
 )
+from tunefarm_tuning.frontend.onnx.control_flow.loops import refuse_long, stack
 
 _FIRST_OPSET = 9
 """`Scan` of opset 8 has another form."""

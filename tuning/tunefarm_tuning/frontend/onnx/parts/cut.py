@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.frontend.onnx.graph_names import constant_nodes, names_read, weights_of
+from tunefarm_tuning.frontend.onnx.graph_reading import constant_nodes, names_read, weights_of
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes
 from tunefarm_tuning.frontend.onnx.sanitize import PART_DOMAIN, PART_OPERATOR, rename
 from tunefarm_tuning.workload.runtime_part import OpenSpec, RuntimePart

@@ -11,7 +11,7 @@ import onnx
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
-from tunefarm_tuning.frontend.onnx.graph_names import constant_nodes, names_read
+from tunefarm_tuning.frontend.onnx.graph_reading import constant_nodes, names_read
 from tunefarm_tuning.frontend.onnx.parts.cut import crossings
 from tunefarm_tuning.frontend.onnx.parts.value_types import open_spec
 from tunefarm_tuning.frontend.onnx.rules import operator_name

@@ -12,7 +12,7 @@ import onnx.shape_inference
 from numpy.typing import NDArray
 
 from tunefarm_tuning.frontend.onnx.binding import dtype_name
-from tunefarm_tuning.frontend.onnx.graph_names import names_read
+from tunefarm_tuning.frontend.onnx.graph_reading import ONNX_DOMAINS, names_read
 from tunefarm_tuning.workload.runtime_part import OpenSpec
 
 _MAX_CONSTANT_BYTES = 64 << 10
@@ -85,9 +85,7 @@ class TypeInference:
         model = onnx.ModelProto(ir_version=self._model.ir_version, graph=graph)
         model.opset_import.extend(self._model.opset_import)
         inferred = self._by_onnx(model)
-        if node.domain not in ("", "ai.onnx") and any(
-            open_spec("", kind) is None for kind in inferred.values()
-        ):
+        if node.domain not in ONNX_DOMAINS and any(open_spec("", kind) is None for kind in inferred.values()):
             inferred |= self._by_onnxruntime(model)
         return inferred
 

@@ -16,9 +16,9 @@ from onnx import TensorProto
 
 from tunefarm_tuning.frontend.onnx.binding import dtype_name, real_inputs, symbol_of
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import is_control_flow
+from tunefarm_tuning.frontend.onnx.graph_reading import all_nodes, ancestors, constant_tensors
 from tunefarm_tuning.frontend.onnx.proposals.corrections import wanted_sizes
 from tunefarm_tuning.frontend.onnx.proposals.relations import Key, names_in, size_of, totals
-from tunefarm_tuning.frontend.onnx.sanitize import all_graphs, all_nodes, ancestors
 from tunefarm_tuning.workload.binding import Binding, Value
 
 MAX_PROPOSALS = 24
@@ -39,7 +39,7 @@ _SIZES = {
 }
 _LINE_HEIGHT = 96
 _IMAGE_CHANNELS = frozenset({1, 2, 3, 5, 6})
-"""Of pictures; four are mostly those of a latent."""
+"""Numbers of channels that pictures have; four are mostly those of a latent."""
 _BATCH = re.compile(r"batch|^(n|b|bs)$")
 _CHANNELS = re.compile(r"chan|^c$")
 _HEIGHT = re.compile(r"height|rows|^h$")
@@ -358,12 +358,7 @@ def _deciding(graph: onnx.GraphProto) -> set[str]:
 
 def _compared_with(graph: onnx.GraphProto, name: str) -> int | None:
     """Return the first whole number that an input is compared with."""
-    constants = {tensor.name: tensor for part in all_graphs(graph) for tensor in part.initializer}
-    for node in all_nodes(graph):
-        if node.op_type == "Constant":
-            constants.update(
-                (node.output[0], attribute.t) for attribute in node.attribute if attribute.name == "value"
-            )
+    constants = dict(constant_tensors(graph))
     for node in all_nodes(graph):
         if node.op_type in _COMPARES:
             sides = [ancestors(graph, [side]) for side in node.input]

@@ -15,6 +15,7 @@ from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean_message
+from tunefarm_tuning.frontend.onnx.graph_reading import opsets_of
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes
 from tunefarm_tuning.frontend.onnx.quantisation.accuracy import Feeds, Outputs, output_errors, outputs_on
 
@@ -131,7 +132,7 @@ class _Reader(CalibrationDataReader):  # type: ignore[misc]
 
 def opset_of(model: onnx.ModelProto) -> int:
     """Return the version of ONNX's operator set."""
-    return next(int(entry.version) for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+    return opsets_of(model)[""]
 
 
 def _products(graph: onnx.GraphProto) -> list[onnx.NodeProto]:

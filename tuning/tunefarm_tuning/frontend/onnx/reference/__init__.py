@@ -1,1 +1,1 @@
-"""The reference of a compiled network: how ONNX Runtime runs it, in float64 too, and how it is cut into parts."""
+"""The child's side of the reference: forms of a network that ONNX Runtime runs, in float64, with moved weights or in segments."""

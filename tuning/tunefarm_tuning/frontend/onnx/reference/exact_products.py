@@ -18,6 +18,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
+from tunefarm_tuning.frontend.onnx.graph_reading import constant_tensors
+
 _HALF = 128
 _OTHER = {TensorProto.INT8: TensorProto.UINT8, TensorProto.UINT8: TensorProto.INT8}
 _DTYPES = {TensorProto.INT8: np.int8, TensorProto.UINT8: np.uint8}
@@ -83,7 +85,7 @@ def multiply_exactly(model: onnx.ModelProto) -> Callable[[], None]:
 
 @contextmanager
 def exact_products(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
-    """Do so for the time of a block: a copy of the model would be another copy of its weights."""
+    """Make the products of a model exact within the block, in place: a copy of the model would be another copy of its weights."""
     take_back = multiply_exactly(model)
     try:
         yield model
@@ -126,14 +128,10 @@ class _Tensors:
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self.graph = graph
-        self.constants = {tensor.name: tensor for tensor in graph.initializer}
+        self.constants = dict(constant_tensors(graph))
         self._types = {value.name: value.type.tensor_type.elem_type for value in graph.input}
         self._added: set[str] = set()  # names
         for node in graph.node:
-            if node.op_type == "Constant":
-                for attribute in node.attribute:
-                    if attribute.name == "value":
-                        self.constants[node.output[0]] = attribute.t
             for position in _MADE_UNSIGNED.get(node.op_type, ()):
                 if position < len(node.output):
                     self._types[node.output[position]] = TensorProto.UINT8

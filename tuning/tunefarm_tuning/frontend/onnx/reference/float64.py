@@ -14,9 +14,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tunefarm_tuning.frontend.onnx.binding import real_inputs
+from tunefarm_tuning.frontend.onnx.graph_reading import ONNX_DOMAINS, all_graphs, opsets_of
 from tunefarm_tuning.frontend.onnx.reference.float64_operators import INEXACT, REWRITES, Shapes
 from tunefarm_tuning.frontend.onnx.reference.inferred_types import with_inferred_types
-from tunefarm_tuning.frontend.onnx.sanitize import all_graphs
 from tunefarm_tuning.workload.task import TensorSpec
 
 _NARROW = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16})
@@ -83,9 +83,9 @@ def _typed(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> onnx.ModelPr
 
 def bind_shapes(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> None:
     """Write the sizes of inputs into a model, and remove what it says of other tensors."""
-    for part in all_graphs(model.graph):
-        del part.value_info[:]
-        for value in part.output:
+    for graph in all_graphs(model.graph):
+        del graph.value_info[:]
+        for value in graph.output:
             if value.type.WhichOneof("value") == "tensor_type":
                 value.type.tensor_type.ClearField("shape")
     for value, spec in zip(real_inputs(model.graph), inputs, strict=True):
@@ -101,9 +101,7 @@ class _Widening:
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._model = model
-        self._opsets = {
-            entry.domain if entry.domain != "ai.onnx" else "": entry.version for entry in model.opset_import
-        }
+        self._opsets = opsets_of(model)
         self._types: dict[str, int] = {}
         self._shapes: Shapes = {}
         for graph in all_graphs(model.graph):
@@ -128,7 +126,7 @@ class _Widening:
 
     def _inside_float64(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         kind = self._types.get(node.input[0])
-        rewrite = REWRITES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        rewrite = REWRITES.get(node.op_type) if node.domain in ONNX_DOMAINS else None
         if kind not in _NARROW or rewrite is None:
             return None
         (before,), (after,) = node.input, node.output
@@ -196,7 +194,7 @@ class _Widening:
         is_wide = is_wide and _has_wide_kernel(node.op_type, node.domain, self._version(node))
         if is_wide and node.op_type not in INEXACT:
             return [node]
-        rewrite = REWRITES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        rewrite = REWRITES.get(node.op_type) if node.domain in ONNX_DOMAINS else None
         rewritten = rewrite(node, self._shapes, self._opsets.get("", 1)) if rewrite else None
         if rewritten is not None:
             return rewritten

@@ -214,4 +214,4 @@ REWRITES: Mapping[str, Rewrite] = {
     "PRelu": _leaky,
     "Sigmoid": _sigmoid,
 }
-"""By operator. To add one, write it above and register it here."""
+"""What writes an operator with others, by its name. To add one, write it above and register it here."""

@@ -9,6 +9,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
+from tunefarm_tuning.frontend.onnx.graph_reading import constant_tensors
 from tunefarm_tuning.frontend.onnx.reference.rounding import step_input
 
 KEPT_BY_OPERATOR = frozenset({"Resize", "Upsample", "Pad", "Range", "Expand", "Tile", "OneHot"})
@@ -71,14 +72,7 @@ def with_moved_weights(
 
 
 def _move_steps(twin: onnx.ModelProto, moved_by: float) -> None:
-    constants = {tensor.name: tensor for tensor in twin.graph.initializer}
-    constants |= {
-        node.output[0]: attribute.t
-        for node in twin.graph.node
-        if node.op_type == "Constant"
-        for attribute in node.attribute
-        if attribute.HasField("t")
-    }
+    constants = dict(constant_tensors(twin.graph))
     for number, node in enumerate(twin.graph.node):
         position = step_input(node)
         if position is None or position >= len(node.input):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import onnx
 from onnx import TensorProto
 
-from tunefarm_tuning.frontend.onnx.sanitize import constant_tensors
+from tunefarm_tuning.frontend.onnx.graph_reading import constant_tensors
 
 _ROUNDING = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "QGemm", "QAttention"})
 COMPUTES_ON = frozenset({"DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "QAttention"})
 """Operators that round values and compute with the results."""
 FEEDS_BACK = frozenset({"DynamicQuantizeLSTM"})
-"""Those of them that do so in steps."""
+"""Operators of `COMPUTES_ON` that feed the rounded values back, step by step."""
 
 
 _WIDENING = frozenset({"Cast", "DequantizeLinear"})
@@ -27,7 +27,7 @@ _STEP_INPUTS = {
     "QLinearWhere": 7,
 }
 _STEP_INPUT_OF_OTHERS = 3
-"""Of ``QLinear`` operators with one input tensor: it, its step, its zero point, the step of the result."""
+"""The same of other ``QLinear`` operators, which take a tensor, its step, its zero point, and then the step of the result."""
 
 
 def step_input(node: onnx.NodeProto) -> int | None:

@@ -9,6 +9,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from tunefarm_tuning.frontend.onnx.graph_reading import constant_tensors
+
 _PASS_ON = frozenset(
     {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice", "Expand"}
 )
@@ -22,12 +24,8 @@ def index_limits(graph: onnx.GraphProto) -> Mapping[str, int]:
     Only uses as an index of a table among the graph's weights, or of a one-hot vector, tell. Inputs that have none are left out. An
     input that is also computed with may have fewer values, which running it tells.
     """
-    sizes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    values = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
-            sizes[node.output[0]] = tuple(node.attribute[0].t.dims)
-            values[node.output[0]] = node.attribute[0].t
+    values = dict(constant_tensors(graph))
+    sizes = {name: tuple(tensor.dims) for name, tensor in values.items()}
     origins = {value.name: value.name for value in graph.input if value.name not in sizes}
     limits: dict[str, int] = {}
     for node in graph.node:

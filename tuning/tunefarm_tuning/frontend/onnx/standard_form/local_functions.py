@@ -12,7 +12,7 @@ import onnx.shape_inference
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.frontend.onnx.sanitize import all_nodes
+from tunefarm_tuning.frontend.onnx.graph_reading import all_nodes, domain_of, opsets_of
 
 _MAX_BYTES = 2**31 - 1
 """Protobuf's limit of a message."""
@@ -75,14 +75,14 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
     _write_defaults(model)
     _write_opsets(model)
-    opsets = {_domain(entry.domain) for entry in model.opset_import}
+    opsets = {domain_of(entry.domain) for entry in model.opset_import}
     missing = {
-        _domain(entry.domain): entry.version
+        domain_of(entry.domain): entry.version
         for function in model.functions
         for entry in function.opset_import
-        if _domain(entry.domain) not in opsets
+        if domain_of(entry.domain) not in opsets
     }
-    own = {_domain(function.domain) for function in model.functions}
+    own = {domain_of(function.domain) for function in model.functions}
     try:
         # A body that is written in another opset is converted by the types of what the call reads.
         typed = onnx.shape_inference.infer_shapes(model) if _has_other_opsets(model) else model
@@ -106,13 +106,13 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _write_opsets(model: onnx.ModelProto) -> None:
     """Write the model's opset into functions whose operators are the same there, in place: converting a body needs types and may fail."""
-    opsets = {_domain(entry.domain): entry.version for entry in model.opset_import}
+    opsets = opsets_of(model)
     wanted = opsets.get("")
     for function in model.functions:
         for entry in function.opset_import:
-            if _domain(entry.domain) or wanted in (None, entry.version):
+            if domain_of(entry.domain) or wanted in (None, entry.version):
                 continue
-            operators = {node.op_type for node in _inside(function.node) if not _domain(node.domain)}
+            operators = {node.op_type for node in _inside(function.node) if not domain_of(node.domain)}
             if all(_is_same(operator, entry.version, wanted) for operator in operators):
                 entry.version = wanted
 
@@ -140,9 +140,9 @@ def _is_same(operator: str, *opsets: int | None) -> bool:
 
 
 def _has_other_opsets(model: onnx.ModelProto) -> bool:
-    opsets = {_domain(entry.domain): entry.version for entry in model.opset_import}
+    opsets = opsets_of(model)
     return any(
-        opsets.get(_domain(entry.domain), entry.version) != entry.version
+        opsets.get(domain_of(entry.domain), entry.version) != entry.version
         for function in model.functions
         for entry in function.opset_import
     )
@@ -225,15 +225,11 @@ def _inside(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def _called(node: onnx.NodeProto) -> _Name:
-    return (_domain(node.domain), node.op_type, node.overload)
+    return (domain_of(node.domain), node.op_type, node.overload)
 
 
 def _own_name(function: onnx.FunctionProto) -> _Name:
-    return (_domain(function.domain), function.name, function.overload)
-
-
-def _domain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
+    return (domain_of(function.domain), function.name, function.overload)
 
 
 def _shown(name: _Name) -> str:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import onnx
 from onnx import TensorProto, helper
 
+from tunefarm_tuning.frontend.onnx.graph_reading import ONNX_DOMAINS, all_nodes
 from tunefarm_tuning.frontend.onnx.reference.inferred_types import with_inferred_types
-from tunefarm_tuning.frontend.onnx.sanitize import all_nodes
-
-_ONNX_DOMAINS = ("", "ai.onnx")
 
 
 def mend_nodes(model: onnx.ModelProto) -> None:
@@ -18,7 +16,7 @@ def mend_nodes(model: onnx.ModelProto) -> None:
     - `GridSample` of floats reads a float64 grid, for which ONNX Runtime has no kernel: the grid is cast to float32.
     """
     for node in all_nodes(model.graph):
-        if node.domain in _ONNX_DOMAINS and node.op_type == "Transpose":
+        if node.domain in ONNX_DOMAINS and node.op_type == "Transpose":
             _count_from_the_front(node)
     if any(_samples(node) for node in model.graph.node):
         _narrow_grids(model)
@@ -33,7 +31,7 @@ def _count_from_the_front(node: onnx.NodeProto) -> None:
 
 
 def _samples(node: onnx.NodeProto) -> bool:
-    return node.domain in _ONNX_DOMAINS and node.op_type == "GridSample" and len(node.input) == 2
+    return node.domain in ONNX_DOMAINS and node.op_type == "GridSample" and len(node.input) == 2
 
 
 def _narrow_grids(model: onnx.ModelProto) -> None:

@@ -6,8 +6,7 @@ import heapq
 
 import onnx
 
-from tunefarm_tuning.frontend.onnx.graph_names import names_read
-from tunefarm_tuning.frontend.onnx.sanitize import all_graphs
+from tunefarm_tuning.frontend.onnx.graph_reading import all_graphs, names_read
 
 
 def put_in_order(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -26,7 +25,7 @@ def put_in_order(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _order(graph: onnx.GraphProto) -> list[int]:
-    """Return the positions of nodes in order, the first of those that are free first; all of them as they are in a circle."""
+    """Return the positions of nodes, each behind those that it reads, else as they stand; all as they stand if they form a circle."""
     maker = {name: position for position, node in enumerate(graph.node) for name in node.output if name}
     waits: dict[int, set[int]] = {}
     readers: dict[int, list[int]] = {}

@@ -16,17 +16,18 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from tunefarm_tuning.frontend.onnx.graph_reading import constant_tensors, opsets_of
+from tunefarm_tuning.frontend.onnx.operators import MICROSOFT
+
 _DOMAINS = frozenset({"qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general"})
 _OPERATORS = frozenset({"Quant", "IntQuant", "BipolarQuant", "Trunc"})
-_MICROSOFT = "com.microsoft"
-"""The domain in which ONNX Runtime has quantisation in every opset."""
 _SINCE_WHERE = 9
 _SINCE_QUANTISATION = 10
 _SINCE_ROUND = 11
 _SINCE_AXES = 13
 _MOST_BITS = 8
 _MOST_COPIES = 2
-"""Of all constants: weights that quantisers with other parameters read are stored for each."""
+"""How large quantised weights may be, as a multiple of all constants: one that several quantisers read is stored for each."""
 _SPARE_BYTES = 64 << 20
 _NEAREST = frozenset({"ROUND", "HALF_EVEN"})
 _Emit = Callable[..., str]
@@ -38,24 +39,21 @@ def expand_quantisers(model: onnx.ModelProto) -> None:
     graph = model.graph
     if not any(_is_quantiser(node) for node in graph.node):
         return
-    opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=1)
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant" and node.output:
-            constants.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
+    opset = opsets_of(model).get("", 1)
+    constants = dict(constant_tensors(graph))
     known_bytes = sum(tensor.ByteSize() for tensor in constants.values())
     writer = _Writer(constants, opset, bytes_left=_MOST_COPIES * known_bytes + _SPARE_BYTES)
     for node in graph.node:
         before = len(writer.nodes)
-        if not _is_quantiser(node) or not writer.expands(node):
+        if not _is_quantiser(node) or not writer.try_expand(node):
             del writer.nodes[before:]
             writer.nodes.append(node)
     expanded = onnx.GraphProto(node=writer.nodes)  # copies: the graph's own go with the next line
     del graph.node[:]
     graph.node.extend(expanded.node)
     graph.initializer.extend(writer.tensors)
-    if opset < _SINCE_QUANTISATION and all(entry.domain != _MICROSOFT for entry in model.opset_import):
-        model.opset_import.add(domain=_MICROSOFT, version=1)
+    if opset < _SINCE_QUANTISATION and all(entry.domain != MICROSOFT for entry in model.opset_import):
+        model.opset_import.add(domain=MICROSOFT, version=1)
 
 
 def _is_quantiser(node: onnx.NodeProto) -> bool:
@@ -88,14 +86,14 @@ class _Writer:
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     tensors: list[onnx.TensorProto] = field(default_factory=list)
 
-    def expands(self, node: onnx.NodeProto) -> bool:
-        """Write a quantiser as other nodes. Return whether that is possible."""
+    def try_expand(self, node: onnx.NodeProto) -> bool:
+        """Write a quantiser as other nodes; return whether it could be, else only some of its nodes are written."""
         try:
-            return self._expands(node)
+            return self._expand(node)
         except (ValueError, TypeError, AttributeError):  # attributes and tensors that no quantiser has
             return False
 
-    def _expands(self, node: onnx.NodeProto) -> bool:
+    def _expand(self, node: onnx.NodeProto) -> bool:
         emit = self._emitter(node)
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         inputs = [self._input(name) for name in node.input]
@@ -169,7 +167,7 @@ class _Writer:
             name = node.name if last else f"{stem}/{len(self.nodes)}"
             self.nodes.append(helper.make_node(operator, names, [output], name=name, **attributes))
             if self.opset < _SINCE_QUANTISATION and operator in ("QuantizeLinear", "DequantizeLinear"):
-                self.nodes[-1].domain = _MICROSOFT
+                self.nodes[-1].domain = MICROSOFT
             return output
 
         return emit

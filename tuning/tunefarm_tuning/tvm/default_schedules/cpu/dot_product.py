@@ -47,11 +47,11 @@ _MOST_SUMS = {16: 28, 4: 20}
 _ARM_LOADS = (2.0, 1.0)
 """Loads in a cycle, and those of a single factor that take as long as one of a vector: tiles for Arm were chosen with these."""
 _REGISTERS = {16: 32, 8: 16, 4: 32}
-"""By the instruction's lanes: of AVX-512, of AVX, of Arm."""
+"""Vector registers by the instruction's lanes: of AVX-512, of AVX, of Arm."""
 _MOST_TAP_SUMS = {4: 8, 8: 14, 16: 14}
 """Registers for sums of a depthwise convolution, by the instruction's lanes."""
 _TAP_LANES, _TAP_BYTES = 8, 16
-"""An instruction of fewer sums shares loads and shuffles of a vector of so many bytes with others."""
+"""An instruction of fewer lanes shares loads and shuffles of a vector of `_TAP_BYTES` with its neighbours."""
 _MOST_UNROLLED_TAPS = 256
 _PARALLEL_SUMS = 4 * PARALLEL_POINTS
 _MAX_PARALLEL = 256

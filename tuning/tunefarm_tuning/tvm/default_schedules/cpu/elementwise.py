@@ -21,7 +21,7 @@ _LEAST_TRANSPOSED = 1 << 12
 _MAX_UNROLLED = 64
 _MAX_PIECES = 64
 _UNROLLED_BY_LLVM = 32
-"""LLVM unrolls a loop of at most so many iterations, and then vectorises the loop around it, whose elements lie far apart."""
+"""Most iterations of a loop that LLVM unrolls. It then vectorises the loop around it, whose elements lie far apart."""
 _LONG_ROW = 64
 LEAST_VECTORS = 4
 """Vectors of a loop that may have a tail; one of 100 elements takes as long as of 112."""

@@ -34,7 +34,7 @@ class TilesDoNotOverlap(Exception):  # noqa: N818  (an outcome, caught in `sched
 
 
 def may_overlap_tiles(sch: Any, block: Any, stage: Stage, loop: int, near_bytes: int) -> bool:
-    """Return whether tiles along a loop may overlap: those of a product by a matrix that lies as it is, of known sizes, all of it wanted.
+    """Return whether tiles along a loop may overlap: it is of a product of known sizes by a matrix that is not packed, and uses all its columns.
 
     Matrices of more than `near_bytes` are packed into the order of tiles where they may be.
     """

@@ -24,7 +24,7 @@ _MOST_TAPS = 25
 _REGISTERS_FOR_TAPS = 28  # of 32: `Machine.registers` of most Arm cores leaves four to LLVM
 _TAP_RESULTS = 16  # registers for results and factors; the other 16 hold what the taps read
 _STRIDED_TAP_RESULTS = 12
-"""The same on Arm if neighbouring results share few of these: with 16, a part of them was on the stack."""
+"""`_TAP_RESULTS` on Arm where neighbouring results share few of what the taps read: with 16, some of it was on the stack."""
 _LEAST_LANES = 4
 _MAX_OVERLAP = 1 / 5
 """Share of a row that tiles may compute twice where the last tile would else be computed by elements."""

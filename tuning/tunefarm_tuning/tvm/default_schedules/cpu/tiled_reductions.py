@@ -52,11 +52,11 @@ _MAX_DROPPED = 1 / 2
 """Largest share of results that the elementwise stage may leave out: columns that fill up vectors."""
 _PARALLEL_SUMS = 4 * PARALLEL_POINTS
 _PADDING_BYTES = 64 << 10
-"""Most bytes of a padding that rows of tiles share, so that fewer of its rows are computed twice."""
+"""Most bytes of a padded input that several rows of tiles share, so that fewer of its rows are computed twice."""
 _LEAST_PADDINGS = 32
-"""Least number of such paddings, which threads share."""
+"""Fewest such padded inputs: threads share them."""
 _MAX_COPIES = 2.0
-"""Most times that an element of a padding may be computed with tiles; else it is computed once, before all of them."""
+"""How often an element of a padded input may be computed within tiles; else all of it is computed once, before them."""
 
 
 def schedule_tiled_reduction(sch: Any, block: Any, machine: Machine) -> bool:

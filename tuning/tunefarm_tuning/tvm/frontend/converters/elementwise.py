@@ -14,7 +14,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     NodeContext,
     UnsupportedFormError,
     const,
-    constant,
+    constant_value,
     dtype_of,
     full_rank,
     needed_shape,
@@ -24,9 +24,8 @@ from tunefarm_tuning.tvm.frontend.node_context import (
 
 _ATANH_TERMS = 7
 """How many terms of the series of the inverse hyperbolic tangent a third needs in float32."""
-_ATANH64_NEAR = 0.2
-"""Below which number the series is used in float64; it needs so many terms there:"""
-_ATANH64_TERMS = 13
+_ATANH64_NEAR, _ATANH64_TERMS = 0.2, 13
+"""Below this number the series is used in float64, with as many terms."""
 _SINH_DIVISORS = (272, 210, 156, 110, 72, 42, 20, 6)
 """What each term of the series of the hyperbolic sine is of the one before, the last one first, without the square."""
 
@@ -66,7 +65,7 @@ def convert_bit_shift(context: NodeContext, inputs: Sequence[Any], attributes: d
     To the right, a negative number's sign is what is left.
     """
     x, count = inputs
-    if constant(x) is not None and constant(count) is not None:
+    if constant_value(x) is not None and constant_value(count) is not None:
         return None
     dtype = dtype_of(x)
     signed, width = dtype.startswith("int"), np.dtype(dtype).itemsize * 8
@@ -103,7 +102,7 @@ def convert_comparison(operator: str) -> Converter:
     def convert(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
         if dtype_of(inputs[0]) == "bool":
             return compare(*(context.emit(relax.op.astype(x, "int8")) for x in inputs))
-        known = [constant(operand) for operand in inputs]
+        known = [constant_value(operand) for operand in inputs]
         if not any(value is not None and _is_smallest_int32(value) for value in known):
             return None
         if all(value is not None for value in known):
@@ -155,7 +154,7 @@ def convert_mod(context: NodeContext, inputs: Sequence[Any], attributes: dict[st
         return (relax.op.mod if attributes.get("fmod", 0) else relax.op.floor_mod)(x, guarded)
     if attributes.get("fmod", 0) or not dtype_of(x).startswith("float"):
         return None
-    if constant(x) is not None and constant(divisor) is not None:
+    if constant_value(x) is not None and constant_value(divisor) is not None:
         return None
     rest = context.emit(relax.op.mod(x, divisor))
     rank, dtype = rank_of(rest), dtype_of(rest)
@@ -253,8 +252,8 @@ def _guarded_divisor(context: NodeContext, x: Any, divisor: Any) -> Any:
     dtype = dtype_of(divisor)
     if "int" not in dtype:
         return None
-    known = constant(divisor)
-    if known is not None and (constant(x) is not None or not np.isin(known, (0, -1)).any()):
+    known = constant_value(divisor)
+    if known is not None and (constant_value(x) is not None or not np.isin(known, (0, -1)).any()):
         return None
 
     def compared(compare: Any, operand: Any, value: int) -> Any:

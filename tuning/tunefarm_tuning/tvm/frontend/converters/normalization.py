@@ -13,7 +13,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     UnsupportedFormError,
     axis_of,
     const,
-    constant,
+    constant_value,
     dtype_of,
     full_rank,
     needed_constant,
@@ -55,7 +55,7 @@ def convert_batch_norm(context: NodeContext, inputs: Sequence[Any], attributes: 
 def convert_dropout(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
     """Convert `Dropout`, which does nothing at inference; TVM's converter makes a mask of floats."""
     ratio, training = [*inputs[1:], None, None][:2]
-    drops = ratio is None or constant(ratio) is None or bool(constant(ratio))
+    drops = ratio is None or constant_value(ratio) is None or bool(constant_value(ratio))
     if training is not None and drops and bool(needed_constant(training, "training_mode")):
         raise UnsupportedFormError("it is in training mode, where results are random")
     if context.outputs < 2:

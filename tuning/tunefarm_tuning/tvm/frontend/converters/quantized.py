@@ -21,7 +21,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     UnsupportedFormError,
     axis_of,
     const,
-    constant,
+    constant_value,
     dtype_of,
     fixed_shape,
     full_rank,
@@ -244,7 +244,7 @@ def _three(inputs: Sequence[Any]) -> tuple[Any, Any, Any]:
 
 
 def _is_zero(zero: Any) -> bool:
-    value = constant(zero)
+    value = constant_value(zero)
     return value is not None and not value.any()
 
 
@@ -272,14 +272,14 @@ def _spread(context: NodeContext, x: Any, shape: Sequence[Any], axis: int, block
 
 
 def _reshaped(context: NodeContext, x: Any, new_shape: Sequence[int]) -> Any:
-    value = constant(x)
+    value = constant_value(x)
     return context.emit(relax.op.reshape(x, new_shape)) if value is None else const(value.reshape(new_shape))
 
 
 def _as(context: NodeContext, x: Any, dtype: str) -> Any:
     if dtype_of(x) == dtype:
         return x
-    value = constant(x)
+    value = constant_value(x)
     return context.emit(relax.op.astype(x, dtype)) if value is None else const(value.astype(dtype))
 
 

@@ -13,12 +13,12 @@ import numpy as np
 from tvm import relax
 
 from tunefarm_tuning.tvm.frontend.converters.quantized import dequantize
-from tunefarm_tuning.tvm.frontend.converters.weight_parts import (
+from tunefarm_tuning.tvm.frontend.converters.weight_operations import (
     added,
     joined,
-    part,
     reshaped,
     sliced,
+    sliced_at,
     tiled_weight,
     transposed,
 )
@@ -27,7 +27,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     NodeContext,
     UnsupportedFormError,
     const,
-    constant,
+    constant_value,
     dtype_of,
     needed_constant,
     needed_shape,
@@ -160,26 +160,26 @@ class _Layer:
     def _arguments(self, number: int, cell: Recurrence) -> list[Any]:
         """Return the arguments of the kernel for one direction."""
         context, hidden, gates = self._context, cell.hidden, cell.gates * cell.hidden
-        bias = part(context, self._b, number, 0, gates)
-        of_states = part(context, self._b, number, gates, 2 * gates)
+        bias = sliced_at(context, self._b, number, 0, gates)
+        of_states = sliced_at(context, self._b, number, gates, 2 * gates)
         if cell.reset_after:
             # the candidate's bias of states is added before the reset, in the kernel
             before = added(context, *(sliced(context, x, 0, _CANDIDATE * hidden) for x in (bias, of_states)))
             bias = joined(context, [before, sliced(context, bias, _CANDIDATE * hidden, gates)])
         else:
             bias = added(context, bias, of_states)
-        w = transposed(context, part(context, self._w, number, 0, gates))
+        w = transposed(context, sliced_at(context, self._w, number, 0, gates))
         product = context.node("MatMul", self._x, w)
         product = self._emit(relax.op.add(product, reshaped(context, bias, (1, 1, gates))))
         arguments, first = [product], 0
         for count in cell.products:
             last = first + count * hidden
-            arguments.append(tiled_weight(context, part(context, self._r, number, first, last)))
+            arguments.append(tiled_weight(context, sliced_at(context, self._r, number, first, last)))
             first = last
         if cell.reset_after:
             arguments.append(sliced(context, of_states, _CANDIDATE * hidden, gates))
         if self._peepholes is not None:
-            peepholes = part(context, self._peepholes, number, 0, 3 * hidden)
+            peepholes = sliced_at(context, self._peepholes, number, 0, 3 * hidden)
             arguments.append(reshaped(context, peepholes, (3, hidden)))
         if self._lengths is not None:
             arguments.append(self._lengths)
@@ -206,7 +206,7 @@ class _Layer:
         """Return the lengths of the sequences; None if all sequences have all steps."""
         if lengths is None:
             return None
-        known = constant(lengths)
+        known = constant_value(lengths)
         if known is not None and isinstance(steps, int) and bool((known == steps).all()):
             return None
         return lengths if dtype_of(lengths) == "int32" else self._emit(relax.op.astype(lengths, "int32"))

@@ -13,7 +13,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     NodeContext,
     UnsupportedFormError,
     axis_of,
-    constant,
+    constant_value,
     dtype_of,
     full_rank,
     needed_constant,
@@ -59,7 +59,7 @@ def convert_extremum(operator: str) -> Converter:
             x = context.emit(relax.op.astype(inputs[0], "int8"))
         elif dtype == "float16":
             x = context.emit(relax.op.astype(inputs[0], "float32"))
-        elif dtype in ("float32", "float64") and constant(inputs[0]) is None:
+        elif dtype in ("float32", "float64") and constant_value(inputs[0]) is None:
             half = full_rank(0.5, rank_of(inputs[0]), dtype)
             x = context.emit(relax.op.multiply(inputs[0], half))
         else:
@@ -107,7 +107,7 @@ def convert_index(operator: str) -> Converter:
 
     def convert(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
         dtype, rank = dtype_of(inputs[0]), rank_of(inputs[0])
-        if dtype not in ("float32", "float64") or constant(inputs[0]) is not None:
+        if dtype not in ("float32", "float64") or constant_value(inputs[0]) is not None:
             return None
         half = context.emit(relax.op.multiply(inputs[0], full_rank(0.5, rank, dtype)))
         is_nan = context.emit(relax.op.isnan(half))

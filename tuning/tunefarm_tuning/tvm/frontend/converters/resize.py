@@ -21,7 +21,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     UnsupportedFormError,
     axis_of,
     const,
-    constant,
+    constant_value,
     dtype_of,
     full_rank,
     needed_constant,
@@ -41,7 +41,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Axis:
+class Resizing:
     """The resizing of an axis.
 
     Attributes:
@@ -86,8 +86,8 @@ def convert_resize(context: NodeContext, inputs: Sequence[Any], attributes: dict
     if method.coordinates == "tf_crop_and_resize":
         crops = needed_constant(roi, "region of interest").reshape(2, -1).tolist()
         resized = {
-            axis: replace(change, start=start, end=end)
-            for (axis, change), start, end in zip(resized.items(), *crops, strict=True)
+            axis: replace(resizing, start=start, end=end)
+            for (axis, resizing), start, end in zip(resized.items(), *crops, strict=True)
         }
     return resize(context, x, resized, method, float(attributes.get("extrapolation_value", 0.0)))
 
@@ -102,18 +102,20 @@ def convert_upsample(context: NodeContext, inputs: Sequence[Any], attributes: di
     return resize(context, inputs[0], resized, method, 0.0)
 
 
-def resize(context: NodeContext, x: Any, resized: dict[int, Axis], method: Method, outside: float) -> Any:
+def resize(context: NodeContext, x: Any, resized: dict[int, Resizing], method: Method, outside: float) -> Any:
     """Resize some axes of a tensor of fixed shape; `outside` is the value of rows outside of a crop."""
     shape = needed_shape(x)
     dtype = dtype_of(x)
     changed = {
-        axis: change
-        for axis, change in resized.items()
-        if change.before != change.after or change.scale != 1.0 or (change.start, change.end) != (0.0, 1.0)
+        axis: resizing
+        for axis, resizing in resized.items()
+        if resizing.before != resizing.after
+        or resizing.scale != 1.0
+        or (resizing.start, resizing.end) != (0.0, 1.0)
     }
     if not changed:
         return x
-    if any(change.after < 1 for change in changed.values()):
+    if any(resizing.after < 1 for resizing in changed.values()):
         raise UnsupportedFormError("it makes a tensor without elements")
     # The weights of rows are not rounded to bfloat16's eight digits.
     if (method.mode != "nearest" and dtype == "bfloat16") or _cuts_bytes(dtype, changed, method):
@@ -121,10 +123,10 @@ def resize(context: NodeContext, x: Any, resized: dict[int, Axis], method: Metho
         return relax.op.astype(context.emit(wide), dtype)
     if method.mode != "nearest" and not dtype.startswith("float"):
         raise UnsupportedFormError(f"mode {method.mode} of {dtype} is not supported: cast to float before it")
-    known = constant(x)
+    known = constant_value(x)
     if known is not None and _is_folded(known, changed, method):
-        for axis, change in changed.items():
-            known = known.take(_nearest_rows(_positions(change, method), change, method), axis)
+        for axis, resizing in changed.items():
+            known = known.take(_nearest_rows(_positions(resizing, method), resizing, method), axis)
         return const(known)
     if _is_for_tvm(shape, changed, method):
         sizes = [changed[axis].after if axis in changed else shape[axis] for axis in (2, 3)]
@@ -141,11 +143,11 @@ def resize(context: NodeContext, x: Any, resized: dict[int, Axis], method: Metho
             )
         )
     inside: NDArray[np.bool_] | None = None
-    for axis, change in changed.items():
-        positions = _positions(change, method)
-        x = _mix(context, x, axis, _weights(positions, change, method))
+    for axis, resizing in changed.items():
+        positions = _positions(resizing, method)
+        x = _mix(context, x, axis, _weights(positions, resizing, method))
         if method.coordinates == "tf_crop_and_resize":
-            valid = (positions >= 0) & (positions <= change.before - 1)
+            valid = (positions >= 0) & (positions <= resizing.before - 1)
             valid = valid.reshape([-1 if i == axis else 1 for i in range(len(shape))])
             inside = valid if inside is None else inside & valid
     if inside is not None and not inside.all():
@@ -153,7 +155,7 @@ def resize(context: NodeContext, x: Any, resized: dict[int, Axis], method: Metho
     return x
 
 
-def _cuts_bytes(dtype: str, changed: dict[int, Axis], method: Method) -> bool:
+def _cuts_bytes(dtype: str, changed: dict[int, Resizing], method: Method) -> bool:
     """Return whether bytes can be resized as floats that are cut to integers, as in ONNX Runtime.
 
     That takes weights of few bits: with others a sum may be a whole number in one order and a little less in another.
@@ -162,15 +164,15 @@ def _cuts_bytes(dtype: str, changed: dict[int, Axis], method: Method) -> bool:
         return False
     if method.coordinates == "tf_crop_and_resize" or len(changed) > 2:
         return False
-    shares = [_weights(_positions(change, method), change, method) for change in changed.values()]
+    shares = [_weights(_positions(resizing, method), resizing, method) for resizing in changed.values()]
     return all(np.array_equal(share * _PARTS, np.round(share * _PARTS)) for share in shares)
 
 
-def _is_folded(known: NDArray[Any], changed: dict[int, Axis], method: Method) -> bool:
+def _is_folded(known: NDArray[Any], changed: dict[int, Resizing], method: Method) -> bool:
     """Return whether a constant is resized at once: a mask, behind which there is mostly more to compute."""
     if method.mode != "nearest" or method.coordinates == "tf_crop_and_resize":
         return False
-    grown = math.prod(change.after / change.before for change in changed.values())
+    grown = math.prod(resizing.after / resizing.before for resizing in changed.values())
     return known.size * max(grown, 1.0) <= _MOST_FOLDED
 
 
@@ -192,7 +194,7 @@ def _method(attributes: dict[str, Any], *, coordinates: str, nearest: str) -> Me
 
 def _resized_axes(
     shape: Sequence[int], axes: Sequence[int], scales: Any, sizes: Any, policy: str
-) -> dict[int, Axis]:
+) -> dict[int, Resizing]:
     """Return the resizing of each axis, from either `scales` or `sizes`."""
     scale_values = _given(scales, "scales")
     size_values = _given(sizes, "sizes")
@@ -211,7 +213,7 @@ def _resized_axes(
             factors = [factor] * len(axes)
             after = [math.floor(b * factor + 0.5) for b in before]
     return {
-        axis: Axis(before=b, after=a, scale=f)
+        axis: Resizing(before=b, after=a, scale=f)
         for axis, b, a, f in zip(axes, before, after, factors, strict=True)
     }
 
@@ -224,39 +226,39 @@ def _given(x: Any, name: str) -> NDArray[Any] | None:
     return value if value.size else None
 
 
-def _is_for_tvm(shape: Sequence[int], changed: dict[int, Axis], method: Method) -> bool:
+def _is_for_tvm(shape: Sequence[int], changed: dict[int, Resizing], method: Method) -> bool:
     """Return whether TVM's `resize2d` computes the same."""
     if len(shape) != 4 or any(axis < 2 for axis in changed) or method.coordinates not in _TVM_COORDINATES:
         return False
     if method.antialias or (method.mode == "cubic" and method.exclude_outside):
         return False
-    for change in changed.values():
-        is_exact = math.isclose(change.scale * change.before, change.after, rel_tol=1e-6)
-        if change.after == 1 or change.before == 1 or not is_exact:
+    for resizing in changed.values():
+        is_exact = math.isclose(resizing.scale * resizing.before, resizing.after, rel_tol=1e-6)
+        if resizing.after == 1 or resizing.before == 1 or not is_exact:
             return False
         # Unless the scale is an integer, a tie between two rows depends on the rounding of 32-bit floats.
-        if method.mode == "nearest" and (change.scale < 1 or change.scale != int(change.scale)):
+        if method.mode == "nearest" and (resizing.scale < 1 or resizing.scale != int(resizing.scale)):
             return False
     return True
 
 
-_COORDINATES: dict[str, Callable[[NDArray[np.float32], Axis], Any]] = {
-    "half_pixel": lambda i, a: (i + np.float32(0.5)) / np.float32(a.scale) - np.float32(0.5),
-    "pytorch_half_pixel": lambda i, a: (
-        (i + np.float32(0.5)) / np.float32(a.scale) - np.float32(0.5) if a.after > 1 else i * 0
+_COORDINATES: dict[str, Callable[[NDArray[np.float32], Resizing], Any]] = {
+    "half_pixel": lambda i, r: (i + np.float32(0.5)) / np.float32(r.scale) - np.float32(0.5),
+    "pytorch_half_pixel": lambda i, r: (
+        (i + np.float32(0.5)) / np.float32(r.scale) - np.float32(0.5) if r.after > 1 else i * 0
     ),
-    "align_corners": lambda i, a: (
-        i * np.float32(a.before - 1) / np.float32(a.after - 1) if a.after > 1 else i * 0
+    "align_corners": lambda i, r: (
+        i * np.float32(r.before - 1) / np.float32(r.after - 1) if r.after > 1 else i * 0
     ),
-    "asymmetric": lambda i, a: i / np.float32(a.scale),
-    "tf_half_pixel_for_nn": lambda i, a: (i + np.float32(0.5)) / np.float32(a.scale),
-    "half_pixel_symmetric": lambda i, a: (
-        a.before / 2 * (1 - a.after / (a.scale * a.before)) + (i + 0.5) / a.scale - 0.5
+    "asymmetric": lambda i, r: i / np.float32(r.scale),
+    "tf_half_pixel_for_nn": lambda i, r: (i + np.float32(0.5)) / np.float32(r.scale),
+    "half_pixel_symmetric": lambda i, r: (
+        r.before / 2 * (1 - r.after / (r.scale * r.before)) + (i + 0.5) / r.scale - 0.5
     ),
-    "tf_crop_and_resize": lambda i, a: (
-        a.start * (a.before - 1) + i * (a.end - a.start) * (a.before - 1) / (a.after - 1)
-        if a.after > 1
-        else i * 0 + 0.5 * (a.start + a.end) * (a.before - 1)
+    "tf_crop_and_resize": lambda i, r: (
+        r.start * (r.before - 1) + i * (r.end - r.start) * (r.before - 1) / (r.after - 1)
+        if r.after > 1
+        else i * 0 + 0.5 * (r.start + r.end) * (r.before - 1)
     ),
 }
 
@@ -269,35 +271,37 @@ _NEAREST: dict[str, Callable[[Floats, float], Floats]] = {
 }
 
 
-def _positions(axis: Axis, method: Method) -> Floats:
+def _positions(resizing: Resizing, method: Method) -> Floats:
     """Return the position of each new row among the old ones, in the 32-bit floats of ONNX Runtime: ties depend on them."""
-    positions = _COORDINATES[method.coordinates](np.arange(axis.after, dtype=np.float32), axis)
+    positions = _COORDINATES[method.coordinates](np.arange(resizing.after, dtype=np.float32), resizing)
     return np.asarray(positions, dtype=np.float32).astype(np.float64)
 
 
-def _nearest_rows(positions: Floats, axis: Axis, method: Method) -> NDArray[np.int64]:
+def _nearest_rows(positions: Floats, resizing: Resizing, method: Method) -> NDArray[np.int64]:
     """Return the old row that each new one is."""
     if method.nearest not in _NEAREST:
         raise UnsupportedFormError(f"nearest_mode {method.nearest} is not known")
-    return np.clip(_NEAREST[method.nearest](positions, axis.scale), 0, axis.before - 1).astype(np.int64)
+    return np.clip(_NEAREST[method.nearest](positions, resizing.scale), 0, resizing.before - 1).astype(
+        np.int64
+    )
 
 
-def _weights(positions: Floats, axis: Axis, method: Method) -> Floats:
+def _weights(positions: Floats, resizing: Resizing, method: Method) -> Floats:
     """Return the share of each old row in each new one: new rows by old rows."""
-    weights = np.zeros((axis.after, axis.before))
+    weights = np.zeros((resizing.after, resizing.before))
     if method.mode == "nearest":
-        weights[np.arange(axis.after), _nearest_rows(positions, axis, method)] = 1.0
+        weights[np.arange(resizing.after), _nearest_rows(positions, resizing, method)] = 1.0
         return weights
     reach = 1 if method.mode == "linear" else 2
-    squeeze = min(axis.scale, 1.0) if method.antialias else 1.0
+    squeeze = min(resizing.scale, 1.0) if method.antialias else 1.0
     span = math.ceil(reach / squeeze)
     for new, position in enumerate(positions):
         around = np.arange(math.floor(position) - span, math.floor(position) + span + 2)
         shares = _kernel((around - position) * squeeze, method)
         if method.exclude_outside and method.mode == "cubic":
-            shares = np.where((around >= 0) & (around < axis.before), shares, 0.0)
+            shares = np.where((around >= 0) & (around < resizing.before), shares, 0.0)
         shares = shares / shares.sum()
-        np.add.at(weights[new], np.clip(around, 0, axis.before - 1), shares)
+        np.add.at(weights[new], np.clip(around, 0, resizing.before - 1), shares)
     return weights
 
 

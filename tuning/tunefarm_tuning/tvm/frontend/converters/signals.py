@@ -15,7 +15,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     UnsupportedFormError,
     axis_of,
     const,
-    constant,
+    constant_value,
     dtype_of,
     full_rank,
     needed_constant,
@@ -73,7 +73,7 @@ def convert_stft(context: NodeContext, inputs: Sequence[Any], attributes: dict[s
     onesided = bool(attributes.get("onesided", 1)) and parts == 1
     dtype = dtype_of(signal)
     matrix = fourier_matrix(length, parts, inverse=False, onesided=onesided, dtype="float64")
-    known = constant(window)
+    known = constant_value(window)
     if known is not None:
         matrix = matrix * np.repeat(known.astype(np.float64), parts)[:, None]
 

@@ -16,7 +16,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     UnsupportedFormError,
     axis_of,
     const,
-    constant,
+    constant_value,
     dtype_of,
     symbolic_shape,
     text,
@@ -130,7 +130,7 @@ def convert_upsample(context: NodeContext, inputs: Sequence[Any], attributes: di
 
 def _resized(context: NodeContext, shape: Sequence[Any], scales: Any, sizes: Any) -> list[Any]:
     """Return height and width after a resize."""
-    factors = constant(scales) if scales is not None else None
+    factors = constant_value(scales) if scales is not None else None
     if factors is not None and factors.size == 4:
         if any(float(factor) != int(factor) for factor in factors) or tuple(factors[:2]) != (1, 1):
             raise UnsupportedFormError("scales of a symbolic shape must be whole numbers")

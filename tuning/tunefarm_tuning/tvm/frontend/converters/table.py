@@ -38,7 +38,7 @@ from tunefarm_tuning.tvm.frontend.converters.contributed import (
     renamed,
     rotary,
 )
-from tunefarm_tuning.tvm.frontend.converters.contributed.parts import inside_float32
+from tunefarm_tuning.tvm.frontend.converters.contributed.building_blocks import inside_float32
 from tunefarm_tuning.tvm.frontend.node_context import Converter
 
 MICROSOFT = "com.microsoft."

@@ -15,10 +15,11 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     NodeContext,
     axis_of,
     const,
-    constant,
+    constant_value,
     dtype_of,
     fixed_shape,
     full_rank,
+    int64s,
     needed_constant,
     needed_shape,
     rank_of,
@@ -45,14 +46,14 @@ def convert_compress(context: NodeContext, inputs: Sequence[Any], attributes: di
 
     ONNX Runtime ignores what the condition says beyond the axis.
     """
-    kept, shape = constant(inputs[1]), fixed_shape(inputs[0])
+    kept, shape = constant_value(inputs[1]), fixed_shape(inputs[0])
     if kept is None or shape is None:
         return None
     data, axis = inputs[0], attributes.get("axis")
     if axis is None:
-        data, axis, shape = context.node("Reshape", data, _ints([-1])), 0, (math.prod(shape),)
+        data, axis, shape = context.node("Reshape", data, int64s([-1])), 0, (math.prod(shape),)
     indices = np.flatnonzero(kept[: shape[axis_of(axis, len(shape))]])
-    return context.node("Gather", data, _ints(indices.tolist()), axis=axis) if indices.size else None
+    return context.node("Gather", data, int64s(indices.tolist()), axis=axis) if indices.size else None
 
 
 def convert_concat(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -78,7 +79,7 @@ def convert_gather(_context: NodeContext, inputs: Sequence[Any], attributes: dic
     An unrolled loop gathers in each step, and each question to be folded would be a kernel to compile.
     """
     data, indices = inputs[:2]
-    values, shape = constant(indices), fixed_shape(data)
+    values, shape = constant_value(indices), fixed_shape(data)
     if values is None or not shape or isinstance(data, tvm.ir.GenericConst):
         return None
     axis = axis_of(attributes.get("axis", 0), len(shape))
@@ -133,13 +134,13 @@ def convert_shape(context: NodeContext, inputs: Sequence[Any], attributes: dict[
         return None
     if context.opset >= 15:
         shape = shape[attributes.get("start", 0) : attributes.get("end", len(shape))]
-    return const(np.array(shape, dtype=np.int64))
+    return int64s(shape)
 
 
 def convert_size(_context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
     """Convert `Size` of a fixed shape to a constant."""
     shape = fixed_shape(inputs[0])
-    return None if shape is None else const(np.array(math.prod(shape), dtype=np.int64))
+    return None if shape is None else int64s(math.prod(shape))
 
 
 def convert_slice(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -148,7 +149,7 @@ def convert_slice(context: NodeContext, inputs: Sequence[Any], attributes: dict[
         return None
     starts, ends = list(attributes["starts"]), list(attributes["ends"])
     axes = list(attributes.get("axes", range(len(starts))))
-    bounds = [_ints(values) for values in (starts, ends, axes)]
+    bounds = [int64s(values) for values in (starts, ends, axes)]
     return context.convert("Slice", [inputs[0], *bounds], {}, _SINCE_AXES_ARE_INPUTS)
 
 
@@ -167,7 +168,7 @@ def convert_squeeze(context: NodeContext, inputs: Sequence[Any], attributes: dic
     if axes is None or all(int(axis) >= 0 for axis in axes):
         return None
     rank = rank_of(inputs[0])
-    from_front = _ints([int(axis) % rank for axis in axes])
+    from_front = int64s([int(axis) % rank for axis in axes])
     return context.convert("Squeeze", [inputs[0], from_front], {}, _SINCE_AXES_ARE_INPUTS)
 
 
@@ -188,13 +189,13 @@ def _pad_widths(
         value = float(attributes.get("value", 0.0))
     else:
         pads_input, value_input, axes_input = optional_inputs[:3]
-        pads, value = constant(pads_input), 0.0
+        pads, value = constant_value(pads_input), 0.0
         if value_input is not None:
-            number = constant(value_input)
+            number = constant_value(value_input)
             if number is None or number.size != 1:
                 return None
             value = float(number.reshape(-1)[0])
-        axes = constant(axes_input)
+        axes = constant_value(axes_input)
         if axes_input is not None and axes is None:
             return None
     if pads is None:
@@ -207,7 +208,3 @@ def _pad_widths(
         widths[2 * axis] = int(pads[index])
         widths[2 * axis + 1] = int(pads[len(padded) + index])
     return widths, value
-
-
-def _ints(values: Sequence[int]) -> Any:
-    return const(np.array(values, dtype=np.int64))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -141,10 +142,9 @@ def _reads_of_sums(func: tirx.PrimFunc, numbers: Sequence[int]) -> Iterator[tupl
     """Return each read of an argument of these by a sum, and its block."""
     for node in walk(func.body) if numbers else ():
         if isinstance(node, s_tir.SBlock) and any(int(var.iter_type) == REDUCES for var in node.iter_vars):
-            for read in node.reads:
-                for number in numbers:
-                    if read.source.same_as(func.params[number]):
-                        yield number, node, read
+            for read, number in product(node.reads, numbers):
+                if read.source.same_as(func.params[number]):
+                    yield number, node, read
 
 
 def _result_axes(block: s_tir.SBlock, read: Any) -> frozenset[int]:

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_models import GraphBuilder, branching
 
-from tunefarm_tuning.frontend.onnx.sanitize import all_graphs
+from tunefarm_tuning.frontend.onnx.graph_reading import all_graphs
 from tunefarm_tuning.frontend.onnx.standard_form.node_order import put_in_order
 
 

@@ -24,7 +24,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
 _DEFAULTS: Mapping[str, Any] = {"int64s": np.array([-1], np.int64), "floats": np.array([-0.0], np.float32)}
 
 _MOST_COMPARISONS = 1 << 26
-"""Of numbers with keys: each is an integer of 4 bytes in memory."""
+"""Most comparisons of numbers with keys: each takes an integer of 4 bytes."""
 
 
 def convert_one_hot_encoder(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:

@@ -13,7 +13,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     NodeContext,
     UnsupportedFormError,
     const,
-    constant,
+    constant_value,
     dtype_of,
     full_rank,
     needed_open_shape,
@@ -30,7 +30,7 @@ def convert_array_feature_extractor(
 ) -> Any:
     """Convert `ArrayFeatureExtractor`: some columns."""
     x, columns = inputs
-    numbers = constant(columns)  # computing with a constant in the graph would cost a kernel
+    numbers = constant_value(columns)  # computing with a constant in the graph would cost a kernel
     columns = (
         context.emit(relax.op.reshape(columns, (-1,))) if numbers is None else const(numbers.reshape(-1))
     )

@@ -25,7 +25,7 @@ _LEAST_PROBABILITY = 1e-7
 """ONNX Runtime's lower bound of a pair's probability."""
 _KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 _MOST_WEIGHTS = 1 << 26
-"""Of the matrices by which vectors and votes are counted for pairs of classes: 256 MB."""
+"""Most elements of the matrices that count vectors and votes for pairs of classes: 256 MB."""
 
 
 def convert_svm_regressor(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tunefarm_tuning.tvm.frontend.converters.contributed.parts import (
+from tunefarm_tuning.tvm.frontend.converters.contributed.building_blocks import (
     heads_apart,
     heads_together,
     padded,
@@ -18,13 +18,13 @@ from tunefarm_tuning.tvm.frontend.converters.contributed.parts import (
     size_of,
     sliced,
     split,
-    whole,
 )
 from tunefarm_tuning.tvm.frontend.node_context import (
     NodeContext,
     UnsupportedFormError,
     const,
     dtype_of,
+    int64s,
     rank_of,
 )
 
@@ -63,12 +63,12 @@ def _self_attention(
     ] * 3
     q, k, v = (heads_apart(context, part, heads) for part in split(context, projected, sizes))
     if past is not None:
-        before = [context.node("Gather", past, whole(number), axis=0) for number in (0, 1)]
+        before = [context.node("Gather", past, int64s(number), axis=0) for number in (0, 1)]
         k, v = (context.node("Concat", *pair, axis=2) for pair in zip(before, (k, v), strict=True))
     y = _attended(context, (q, k, v), (mask, added), attributes)
     if context.outputs < 2:
         return y
-    columns = [context.node("Unsqueeze", part, whole([0])) for part in (k, v)]
+    columns = [context.node("Unsqueeze", part, int64s([0])) for part in (k, v)]
     return results(context, y, context.node("Concat", *columns, axis=0))
 
 
@@ -125,7 +125,7 @@ def _shade(context: NodeContext, mask: Any, q: Any, k: Any, attributes: dict[str
         batch, given = size_of(q, 0), size_of(mask, 0)
         if given not in (batch, 2 * batch):
             raise UnsupportedFormError("a mask of this form is not supported")
-        positions = whole(np.arange(size_of(k, 2))[None])
+        positions = int64s(np.arange(size_of(k, 2))[None])
         places = reshaped(context, context.node("Cast", mask, to=_INT64), [-1, 1])
         seen = context.node("Less", positions, sliced(context, places, 0, batch, axis=0))
         if given > batch:
@@ -137,7 +137,7 @@ def _shade(context: NodeContext, mask: Any, q: Any, k: Any, attributes: dict[str
         raise UnsupportedFormError("a mask of this form is not supported")
     hidden = scalar(attributes.get("mask_filter_value", _MASKED), q)
     shade = context.node("Where", seen, scalar(0, q), hidden)
-    return context.node("Unsqueeze", shade, whole([1] if rank == 3 else [1, 2]))
+    return context.node("Unsqueeze", shade, int64s([1] if rank == 3 else [1, 2]))
 
 
 def _causal(q: Any, k: Any, attributes: dict[str, Any]) -> Any:

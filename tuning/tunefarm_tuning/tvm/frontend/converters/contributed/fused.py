@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from tunefarm_tuning.tvm.frontend.converters.contributed.parts import inside_float32
+from tunefarm_tuning.tvm.frontend.converters.contributed.building_blocks import inside_float32, scalar
 from tunefarm_tuning.tvm.frontend.node_context import (
     Converter,
     NodeContext,
     UnsupportedFormError,
-    const,
     dtype_of,
     rank_of,
     text,
@@ -39,7 +38,7 @@ def convert_fused_matmul(context: NodeContext, inputs: Sequence[Any], attributes
     ]
     product = context.node("MatMul", *operands)
     alpha = float(attributes.get("alpha", 1.0))
-    return product if alpha == 1.0 else context.node("Mul", product, _scalar(alpha, product))
+    return product if alpha == 1.0 else context.node("Mul", product, scalar(alpha, product))
 
 
 def convert_fused_conv(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -75,7 +74,7 @@ def convert_gelu(operator: str) -> Converter:
 def convert_quick_gelu(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert `QuickGelu`: ``x * sigmoid(alpha * x)``."""
     x = inputs[0]
-    scaled = context.node("Mul", x, _scalar(float(attributes.get("alpha", _QUICK)), x))
+    scaled = context.node("Mul", x, scalar(float(attributes.get("alpha", _QUICK)), x))
     return context.node("Mul", x, context.node("Sigmoid", scaled))
 
 
@@ -129,10 +128,6 @@ def _activated(context: NodeContext, y: Any, activation: str, params: Sequence[f
         return y
     if activation == "Clip":
         low, high = [*params, -np.inf, np.inf][:2] if len(params) != 1 else (params[0], np.inf)
-        return context.node("Min", context.node("Max", y, _scalar(low, y)), _scalar(high, y))
+        return context.node("Min", context.node("Max", y, scalar(low, y)), scalar(high, y))
     named = dict(zip(_ACTIVATIONS[activation], map(float, params), strict=False))
     return context.node(activation, y, **named)
-
-
-def _scalar(value: float, like: Any) -> Any:
-    return const(np.array(value, dtype=dtype_of(like)))

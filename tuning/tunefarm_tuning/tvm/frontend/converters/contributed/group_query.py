@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tunefarm_tuning.tvm.frontend.converters.contributed.attention import scores_of
-from tunefarm_tuning.tvm.frontend.converters.contributed.parts import (
+from tunefarm_tuning.tvm.frontend.converters.contributed.building_blocks import (
     heads_apart,
     heads_together,
     padded,
@@ -17,15 +17,15 @@ from tunefarm_tuning.tvm.frontend.converters.contributed.parts import (
     scalar,
     size_of,
     split,
-    whole,
 )
 from tunefarm_tuning.tvm.frontend.converters.contributed.rotary import turned
 from tunefarm_tuning.tvm.frontend.node_context import (
     NodeContext,
     UnsupportedFormError,
     const,
-    constant,
+    constant_value,
     dtype_of,
+    int64s,
     needed_shape,
 )
 
@@ -42,7 +42,7 @@ def convert_group_query_attention(
     q, k, v, past_k, past_v, last, total, cos, sin, positions, added, *others = padded(inputs, 14)
     if any(x is not None for x in others) or context.outputs > 3 or attributes.get("smooth_softmax", 0) == 1:
         raise UnsupportedFormError("sinks, a quantised cache, and scores as a result are not supported")
-    if past_k is None or constant(total) is None:
+    if past_k is None or constant_value(total) is None:
         raise UnsupportedFormError(
             "it needs a cache, and a total_sequence_length that is known: bind that to a value"
         )
@@ -51,16 +51,16 @@ def convert_group_query_attention(
         size = size_of(q, -1) // (heads + 2 * key_heads)
         q, k, v = split(context, q, [heads * size, key_heads * size, key_heads * size])
     batch, words = needed_shape(q)[:2]
-    length = int(np.asarray(constant(total)).reshape(-1)[0])
+    length = int(np.asarray(constant_value(total)).reshape(-1)[0])
     extent = max(size_of(past_k, 2), length)
     if added is not None and size_of(added, -1) != extent:
         raise UnsupportedFormError("its bias has another length than its cache")
     if words == length:
-        first = whole(np.zeros((batch, 1)))
+        first = int64s(np.zeros((batch, 1)))
     else:
         last = reshaped(context, context.node("Cast", last, to=_INT64), [batch, 1])
-        first = context.node("Sub", last, whole(words - 1))
-    places = context.node("Add", first, whole(np.arange(words)[None]))
+        first = context.node("Sub", last, int64s(words - 1))
+    places = context.node("Add", first, int64s(np.arange(words)[None]))
     q, k, v = (heads_apart(context, x, n) for x, n in ((q, heads), (k, key_heads), (v, key_heads)))
     if attributes.get("do_rotary", 0):
         angles = (places if positions is None else positions, cos, sin)
@@ -92,16 +92,16 @@ def _attended(
 
 def _shade(context: NodeContext, places: Any, extent: int, like: Any, attributes: dict[str, Any]) -> Any:
     """Return what hides, from each word, the words behind it, and those too far before it."""
-    columns = whole(np.arange(extent)[None, None])
-    rows = context.node("Unsqueeze", places, whole([2]))
+    columns = int64s(np.arange(extent)[None, None])
+    rows = context.node("Unsqueeze", places, int64s([2]))
     hidden = context.node("Greater", columns, rows)
     window = int(attributes.get("local_window_size", -1))
     if window > 0:
-        oldest = context.node("Sub", rows, whole(window))
+        oldest = context.node("Sub", rows, int64s(window))
         hidden = context.node("Or", hidden, context.node("LessOrEqual", columns, oldest))
     lowest = scalar(float(np.finfo(dtype_of(like)).min), like)
     shade = context.node("Where", hidden, lowest, scalar(0, like))
-    return context.node("Unsqueeze", shade, whole([1]))
+    return context.node("Unsqueeze", shade, int64s([1]))
 
 
 def _written(context: NodeContext, old: Any, new: Any, first: Any, extent: int) -> Any:
@@ -110,13 +110,13 @@ def _written(context: NodeContext, old: Any, new: Any, first: Any, extent: int) 
     words = size_of(new, 2)
     if length == 0 and words == extent:
         return new
-    offsets = context.node("Sub", whole(np.arange(extent)[None]), first)
-    is_old = context.node("Less", offsets, whole(0))
-    is_new = context.node("And", context.node("Not", is_old), context.node("Less", offsets, whole(words)))
+    offsets = context.node("Sub", int64s(np.arange(extent)[None]), first)
+    is_old = context.node("Less", offsets, int64s(0))
+    is_new = context.node("And", context.node("Not", is_old), context.node("Less", offsets, int64s(words)))
     if words > 1:
-        index = context.node("Max", context.node("Min", offsets, whole(words - 1)), whole(0))
+        index = context.node("Max", context.node("Min", offsets, int64s(words - 1)), int64s(0))
         index = reshaped(context, index, [batch, 1, extent, 1])
-        index = context.node("Expand", index, whole([batch, heads, extent, size]))
+        index = context.node("Expand", index, int64s([batch, heads, extent, size]))
         new = context.node("GatherElements", new, index, axis=2)
     kept = scalar(0, new)
     if length:

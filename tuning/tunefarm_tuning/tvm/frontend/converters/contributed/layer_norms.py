@@ -7,9 +7,9 @@ from typing import Any
 
 from tvm import relax
 
-from tunefarm_tuning.tvm.frontend.converters.contributed.parts import padded, results, scalar, whole
+from tunefarm_tuning.tvm.frontend.converters.contributed.building_blocks import padded, results, scalar
 from tunefarm_tuning.tvm.frontend.converters.quantized import dequantize
-from tunefarm_tuning.tvm.frontend.node_context import Converter, NodeContext, UnsupportedFormError
+from tunefarm_tuning.tvm.frontend.node_context import Converter, NodeContext, UnsupportedFormError, int64s
 
 _EPSILON = 1e-12
 
@@ -41,8 +41,8 @@ def convert_embed_layer_norm(context: NodeContext, inputs: Sequence[Any], attrib
     """Convert `EmbedLayerNormalization`: embeddings of words, positions and segments, added and normalised."""
     ids, segments, words, places, kinds, scale, beta, mask, positions = padded(inputs, 9)
     if positions is None:
-        length = context.node("Slice", context.node("Shape", ids), whole([1]), whole([2]), whole([0]))
-        placed = context.node("Slice", places, whole([0]), length, whole([0]))
+        length = context.node("Slice", context.node("Shape", ids), int64s([1]), int64s([2]), int64s([0]))
+        placed = context.node("Slice", places, int64s([0]), length, int64s([0]))
     else:
         placed = context.node("Gather", places, positions, axis=0)
     added = context.node("Add", context.node("Gather", words, ids, axis=0), placed)
@@ -80,4 +80,4 @@ def _counted(context: NodeContext, ids: Any, mask: Any) -> Any:
     """Return the number of words of each sample; zeros without a mask, as ONNX Runtime has it."""
     if mask is None:
         mask = context.node("Mul", ids, scalar(0, ids))
-    return context.convert("ReduceSum", [context.emit(mask), whole([1])], {"keepdims": 0}, 13)
+    return context.convert("ReduceSum", [context.emit(mask), int64s([1])], {"keepdims": 0}, 13)

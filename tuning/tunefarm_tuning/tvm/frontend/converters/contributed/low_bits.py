@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefarm_tuning.tvm.frontend.converters.contributed.parts import padded, reshaped, size_of
+from tunefarm_tuning.tvm.frontend.converters.contributed.building_blocks import padded, reshaped, size_of
 from tunefarm_tuning.tvm.frontend.node_context import (
     NodeContext,
     UnsupportedFormError,

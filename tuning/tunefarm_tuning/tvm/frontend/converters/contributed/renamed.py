@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from tunefarm_tuning.tvm.frontend.converters.contributed.parts import scalar, whole
+from tunefarm_tuning.tvm.frontend.converters.contributed.building_blocks import scalar
 from tunefarm_tuning.tvm.frontend.node_context import (
     Converter,
     NodeContext,
     UnsupportedFormError,
     axis_of,
     const,
+    int64s,
     needed_constant,
     needed_shape,
     text,
@@ -32,14 +33,14 @@ def as_of(operator: str, opset: int) -> Converter:
 def convert_expand_dims(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
     """Convert `ExpandDims`."""
     axis = int(needed_constant(inputs[1], "axis").reshape(-1)[0])
-    return context.convert("Unsqueeze", [inputs[0], whole([axis])], {}, 13)
+    return context.convert("Unsqueeze", [inputs[0], int64s([axis])], {}, 13)
 
 
 def convert_distances(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert `CDist`: distances between the rows of two matrices, by their lengths and products, as ONNX Runtime computes them."""
     a, b = inputs
     lengths = [
-        context.convert("ReduceSum", [context.node("Mul", x, x), whole([1])], {"keepdims": kept}, 13)
+        context.convert("ReduceSum", [context.node("Mul", x, x), int64s([1])], {"keepdims": kept}, 13)
         for x, kept in ((a, 1), (b, 0))
     ]
     products = context.node("MatMul", a, context.node("Transpose", b, perm=[1, 0]))

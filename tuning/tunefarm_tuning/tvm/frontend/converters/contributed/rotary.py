@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from tunefarm_tuning.tvm.frontend.converters.contributed.parts import (
+from tunefarm_tuning.tvm.frontend.converters.contributed.building_blocks import (
     heads_apart,
     heads_together,
     reshaped,
     size_of,
     sliced,
-    whole,
 )
-from tunefarm_tuning.tvm.frontend.node_context import NodeContext, UnsupportedFormError, rank_of
+from tunefarm_tuning.tvm.frontend.node_context import NodeContext, UnsupportedFormError, int64s, rank_of
 
 
 def convert_rotary_embedding(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -29,7 +28,7 @@ def convert_rotary_embedding(context: NodeContext, inputs: Sequence[Any], attrib
         x = heads_apart(context, x, heads)
     if rank_of(positions) == 1:  # of the first word
         steps = np.broadcast_to(np.arange(size_of(x, 2)), (size_of(x, 0), size_of(x, 2)))
-        positions = context.node("Add", whole(steps), positions)
+        positions = context.node("Add", int64s(steps), positions)
     y = turned(context, x, (positions, cos, sin), interleaved=bool(attributes.get("interleaved", 0)))
     return y if has_heads else heads_together(context, y)
 
@@ -43,19 +42,19 @@ def turned(context: NodeContext, x: Any, angles: tuple[Any, Any, Any], *, interl
     positions, cos, sin = angles
     size, half = size_of(x, -1), size_of(cos, -1)
     cos, sin = (
-        context.node("Unsqueeze", context.node("Gather", table, positions, axis=0), whole([1]))
+        context.node("Unsqueeze", context.node("Gather", table, positions, axis=0), int64s([1]))
         for table in (cos, sin)
     )
     both = x if 2 * half == size else sliced(context, x, 0, 2 * half)
     if interleaved:
         pairs = reshaped(context, both, [0, 0, 0, half, 2])
-        a, b = (context.node("Gather", pairs, whole(side), axis=4) for side in (0, 1))
+        a, b = (context.node("Gather", pairs, int64s(side), axis=4) for side in (0, 1))
     else:
         a, b = sliced(context, both, 0, half), sliced(context, both, half, 2 * half)
     first = context.node("Sub", context.node("Mul", a, cos), context.node("Mul", b, sin))
     second = context.node("Add", context.node("Mul", b, cos), context.node("Mul", a, sin))
     if interleaved:
-        columns = [context.node("Unsqueeze", part, whole([4])) for part in (first, second)]
+        columns = [context.node("Unsqueeze", part, int64s([4])) for part in (first, second)]
         parts = [reshaped(context, context.node("Concat", *columns, axis=4), [0, 0, 0, 2 * half])]
     else:
         parts = [first, second]

@@ -1,7 +1,7 @@
-"""Cut a network at tensors inside it, so that each part is compared alone, on the reference's own values.
+"""Cut a network at tensors inside it, so that each segment is compared alone, on the reference's own values.
 
 The node that makes a cut tensor gives an output of the network; the nodes that take it read a new input, which holds the
-reference's value. So no part passes its error on, and the first part that departs is the one that is wrong.
+reference's value. So no segment passes its error on, and the first segment that departs is the one that is wrong.
 
 A network that rounds its activations to integers is cut before and after each rounding: then a tie changes one integer, and all
 that is computed from the integers is compared as closely as in a network that does not round.
@@ -21,11 +21,11 @@ from onnx import TensorProto, helper, shape_inference
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.frontend.onnx.binding import dtype_name, real_inputs
+from tunefarm_tuning.frontend.onnx.graph_reading import names_read
 from tunefarm_tuning.frontend.onnx.reference.float64 import bind_shapes
 from tunefarm_tuning.frontend.onnx.reference.moved import KEPT_BY_OPERATOR
 from tunefarm_tuning.frontend.onnx.reference.rounding import COMPUTES_ON, FEEDS_BACK, is_rounding
 from tunefarm_tuning.frontend.onnx.reference.scaled import WEIGHTED
-from tunefarm_tuning.frontend.onnx.sanitize import all_graphs
 from tunefarm_tuning.workload.task import TensorSpec
 
 _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
@@ -38,7 +38,7 @@ _Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Segment:
     """One output of a cut network.
 
     Attributes:
@@ -53,22 +53,22 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CutModel:
+class SegmentedModel:
     """A network that was cut.
 
     Attributes:
         model: Its inputs are those of the network that it still needs, then the cut tensors.
         inputs: Names of its inputs.
-        parts: By output, in the order in which the network computes.
+        segments: By output, in the order in which the network computes.
     """
 
     model: onnx.ModelProto
     inputs: tuple[str, ...]
-    parts: tuple[Part, ...]
+    segments: tuple[Segment, ...]
 
 
 class Rounding(Enum):
-    """Where a part of a network rounds values to integers."""
+    """Where a segment of a network rounds values to integers."""
 
     AT_THE_END = "at the end, or nowhere: a tie moves one integer"
     FED_BACK = "in the steps of a recurrent layer at its end"
@@ -119,7 +119,7 @@ class Network:
         for node in self.model.graph.node:
             if node.op_type in KEPT_BY_OPERATOR:
                 kept.update(node.input[1:])
-            if node.op_type in _OF_SHAPES or not moving & set(_reads(node)):
+            if node.op_type in _OF_SHAPES or not moving & set(names_read(node)):
                 continue
             moving.update(name for name in node.output if name)
             names += [
@@ -149,7 +149,7 @@ class Network:
         return [name for name in candidates if name in cuts]
 
     def rounding_within(self, tensor: str, cuts: Collection[str]) -> Rounding:
-        """Return what a part rounds before the end of it, which is a tensor."""
+        """Return what a segment rounds before the end of it, which is a tensor."""
         end = self.makers.get(tensor)
         nodes = self.model.graph.node
         before = self._positions(tensor, cuts) - {end}
@@ -188,13 +188,13 @@ class Network:
     def inner_cuts(self, tensor: str, cuts: Collection[str]) -> list[str]:
         """Return the tensors between a tensor and the cuts before it, in order."""
         nodes = self.model.graph.node
-        within = {read for position in self._positions(tensor, cuts) for read in _reads(nodes[position])}
+        within = {read for position in self._positions(tensor, cuts) for read in names_read(nodes[position])}
         inner = [name for name in self.candidates() if name in within.difference(cuts)]
         while inner and self._bytes(inner) > _MOST_BYTES:
             inner = _spread(inner, len(inner) // 2)
         return inner
 
-    def cut(self, cuts: Sequence[str], outputs: Sequence[str]) -> CutModel:
+    def cut(self, cuts: Sequence[str], outputs: Sequence[str]) -> SegmentedModel:
         """Cut the network at tensors, and keep what computes some outputs: cut tensors, or outputs of the network."""
         twin = onnx.ModelProto()
         twin.CopyFrom(self.model)
@@ -208,7 +208,7 @@ class Network:
             if position in needed:
                 continue
             needed.add(position)
-            for name in _reads(nodes[position]):
+            for name in names_read(nodes[position]):
                 read.add(name)
                 if name in self.makers and name not in ends_as:
                     waiting.append(self.makers[name])
@@ -231,7 +231,9 @@ class Network:
         graph.input.extend([*values, *(value for value in weights if value.name in read)])
         graph.output.extend(ends)
         graph.initializer.extend(kept_weights)
-        return CutModel(model=twin, inputs=tuple(inputs), parts=tuple(self._part(name) for name in outputs))
+        return SegmentedModel(
+            model=twin, inputs=tuple(inputs), segments=tuple(self._segment(name) for name in outputs)
+        )
 
     def _positions(self, tensor: str, cuts: Collection[str]) -> set[int]:
         """Return the positions of the nodes that compute a tensor from the cuts before it."""
@@ -241,7 +243,7 @@ class Network:
             position = self.makers.get(waiting.pop())
             if position is not None and position not in positions:
                 positions.add(position)
-                waiting += [name for name in _reads(self.model.graph.node[position]) if name not in cuts]
+                waiting += [name for name in names_read(self.model.graph.node[position]) if name not in cuts]
         return positions
 
     def specs(self, names: Iterable[str]) -> list[TensorSpec]:
@@ -266,29 +268,13 @@ class Network:
     def _maker(self, name: str) -> onnx.NodeProto:
         return self.model.graph.node[self.makers[name]]
 
-    def _part(self, name: str) -> Part:
+    def _segment(self, name: str) -> Segment:
         if name not in self.makers:
-            return Part(tensor=name, node="", operator="")
-        return Part(tensor=name, node=self._maker(name).name, operator=self._maker(name).op_type)
+            return Segment(tensor=name, node="", operator="")
+        return Segment(tensor=name, node=self._maker(name).name, operator=self._maker(name).op_type)
 
     def _bytes(self, names: Iterable[str]) -> int:
         return sum(_ELEMENT_BYTES * prod(_shape(self.values[name])) for name in names)
-
-
-def _reads(node: onnx.NodeProto) -> list[str]:
-    names = [name for name in node.input if name]
-    for attribute in node.attribute:
-        inner = [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
-        names += [
-            name
-            for graph in inner
-            for part in all_graphs(graph)
-            for inside in part.node
-            for name in inside.input
-            if name
-        ]
-        names += [value.name for graph in inner for part in all_graphs(graph) for value in part.output]
-    return names
 
 
 def _is_known(value: onnx.ValueInfoProto) -> bool:

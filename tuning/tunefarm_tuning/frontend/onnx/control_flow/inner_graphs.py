@@ -1,4 +1,4 @@
-"""What the resolvers of control flow share: reading a node's inner graphs and numbers, and naming it in errors."""
+"""Read a node of control flow: its inner graphs, its numbers, and the inputs that decide it, for errors."""
 
 from __future__ import annotations
 

@@ -14,8 +14,9 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     NodeContext,
     UnsupportedFormError,
     const,
-    constant,
+    constant_value,
     dtype_of,
+    int64s,
     needed_open_shape,
     rank_of,
 )
@@ -51,7 +52,7 @@ def inside_float32(converter: Converter) -> Converter:
 
 
 def _cast(context: NodeContext, x: Any, dtype: str) -> Any:
-    value = constant(x)
+    value = constant_value(x)
     return context.emit(relax.op.astype(x, dtype)) if value is None else const(value.astype(dtype))
 
 
@@ -72,19 +73,14 @@ def scalar(value: float, like: Any) -> Any:
     return const(np.array(value, dtype=dtype_of(like)))
 
 
-def whole(values: Any) -> Any:
-    """Return a constant of 64-bit integers."""
-    return const(np.array(values, dtype=np.int64))
-
-
 def reshaped(context: NodeContext, x: Any, shape: Sequence[int]) -> Any:
     """Return `Reshape` of a tensor."""
-    return context.node("Reshape", x, whole(shape))
+    return context.node("Reshape", x, int64s(shape))
 
 
 def sliced(context: NodeContext, x: Any, first: int, last: int, axis: int = -1) -> Any:
     """Return ``x[..., first:last]`` along an axis."""
-    return context.node("Slice", x, whole([first]), whole([last]), whole([axis % rank_of(x)]))
+    return context.node("Slice", x, int64s([first]), int64s([last]), int64s([axis % rank_of(x)]))
 
 
 def split(context: NodeContext, x: Any, sizes: Sequence[int]) -> list[Any]:

@@ -1,6 +1,6 @@
-"""Parts of weights, as numpy arrays where the weights are constants, else computed in the graph.
+"""Operations on weights: done at once, by NumPy, where the weights are constants, else written into the graph.
 
-A constant part is a constant at once, so that no pass has to fold it.
+So no pass has to fold them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tvm import relax
 from tunefarm_tuning.tvm.frontend.node_context import (
     NodeContext,
     const,
-    constant,
+    constant_value,
     dtype_of,
     full_rank,
     needed_shape,
@@ -22,9 +22,9 @@ from tunefarm_tuning.tvm.frontend.node_context import (
 from tunefarm_tuning.tvm.kernels.recurrent import TILE, tiled
 
 
-def part(context: NodeContext, x: Any, number: int, first: int, last: int) -> Any:
+def sliced_at(context: NodeContext, x: Any, number: int, first: int, last: int) -> Any:
     """Return ``x[number, first:last]``."""
-    value = constant(x)
+    value = constant_value(x)
     if value is not None:
         return const(np.ascontiguousarray(value[number, first:last]))
     cut = context.emit(relax.op.strided_slice(x, [0, 1], [number, first], [number + 1, last]))
@@ -33,7 +33,7 @@ def part(context: NodeContext, x: Any, number: int, first: int, last: int) -> An
 
 def sliced(context: NodeContext, x: Any, first: int, last: int) -> Any:
     """Return ``x[first:last]``."""
-    value = constant(x)
+    value = constant_value(x)
     if value is not None:
         return const(np.ascontiguousarray(value[first:last]))
     return context.emit(relax.op.strided_slice(x, [0], [first], [last]))
@@ -41,7 +41,7 @@ def sliced(context: NodeContext, x: Any, first: int, last: int) -> Any:
 
 def added(context: NodeContext, a: Any, b: Any) -> Any:
     """Return the sum of two tensors of one shape."""
-    values = constant(a), constant(b)
+    values = constant_value(a), constant_value(b)
     if values[0] is not None and values[1] is not None:
         return const(values[0] + values[1])
     return context.emit(relax.op.add(a, b))
@@ -49,7 +49,7 @@ def added(context: NodeContext, a: Any, b: Any) -> Any:
 
 def joined(context: NodeContext, parts: Sequence[Any]) -> Any:
     """Return vectors one behind the other."""
-    values = [constant(x) for x in parts]
+    values = [constant_value(x) for x in parts]
     if all(value is not None for value in values):
         return const(np.concatenate([value for value in values if value is not None]))
     return context.emit(relax.op.concat(list(parts), 0))
@@ -57,13 +57,13 @@ def joined(context: NodeContext, parts: Sequence[Any]) -> Any:
 
 def reshaped(context: NodeContext, x: Any, shape: Sequence[int]) -> Any:
     """Return the same elements in another shape."""
-    value = constant(x)
+    value = constant_value(x)
     return const(value.reshape(shape)) if value is not None else context.emit(relax.op.reshape(x, shape))
 
 
 def transposed(context: NodeContext, x: Any) -> Any:
     """Return a matrix's transpose."""
-    value = constant(x)
+    value = constant_value(x)
     if value is not None:
         return const(np.ascontiguousarray(value.T))
     return context.emit(relax.op.permute_dims(x, [1, 0]))
@@ -71,7 +71,7 @@ def transposed(context: NodeContext, x: Any) -> Any:
 
 def tiled_weight(context: NodeContext, x: Any) -> Any:
     """Return a matrix as `kernels.recurrent.tiled` lays it out."""
-    value = constant(x)
+    value = constant_value(x)
     if value is not None:
         return const(tiled(value))
     columns, hidden = needed_shape(x)

@@ -1,4 +1,4 @@
-"""Cutting networks: the parts together compute what the network computes."""
+"""Cutting networks: the segments together compute what the network computes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from onnx_models import GraphBuilder
 
 from tunefarm_tuning.frontend.onnx.binding import bind_inputs
-from tunefarm_tuning.frontend.onnx.reference.parts import Network, Rounding
 from tunefarm_tuning.frontend.onnx.reference.runtime import open_session
+from tunefarm_tuning.frontend.onnx.reference.segments import Network, Rounding
 from tunefarm_tuning.reference.random_inputs import random_inputs
 
 
@@ -23,7 +23,7 @@ def outputs_of(model: onnx.ModelProto, feeds: dict[str, NDArray[Any]]) -> list[N
 
 
 @pytest.mark.parametrize("name", onnx_zoo.names())
-def test_each_part_gives_what_the_whole_network_has_there(name: str) -> None:
+def test_each_segment_gives_what_the_whole_network_has_there(name: str) -> None:
     model = onnx_zoo.build(name, onnx_zoo.opsets(name)[-1])
     specs = bind_inputs(model.graph, {})
     network = Network(model, specs)
@@ -37,13 +37,13 @@ def test_each_part_gives_what_the_whole_network_has_there(name: str) -> None:
     for chosen in (cuts, cuts[::3], cuts[-1:]):
         cut = network.cut(chosen, [*chosen, *ends])
         outputs = outputs_of(cut.model, {name: values[name] for name in cut.inputs})
-        for part, output in zip(cut.parts, outputs, strict=True):
+        for segment, output in zip(cut.segments, outputs, strict=True):
             # between nodes of float16, ONNX Runtime itself computes in float32
             share = 2e-2 if "hal" in name else 1e-6
-            np.testing.assert_allclose(output, expected[part.tensor], rtol=share, atol=share)
+            np.testing.assert_allclose(output, expected[segment.tensor], rtol=share, atol=share)
 
 
-def test_the_inside_of_a_part_is_cut_further() -> None:
+def test_the_inside_of_a_segment_is_cut_further() -> None:
     model = onnx_zoo.build("cnn", 17)
     network = Network(model, bind_inputs(model.graph, {}))
     first = network.first_cuts()
@@ -52,8 +52,8 @@ def test_the_inside_of_a_part_is_cut_further() -> None:
     inner = network.inner_cuts(end, first)
     assert not set(inner) & set(first)
     cut = network.cut([*inner, *first], [*inner, end])
-    assert [part.tensor for part in cut.parts] == [*inner, end]
-    assert all(part.operator for part in cut.parts)
+    assert [segment.tensor for segment in cut.segments] == [*inner, end]
+    assert all(segment.operator for segment in cut.segments)
     assert set(cut.inputs) <= {*inner, *first, *network.inputs}
 
 

@@ -1,4 +1,4 @@
-"""Check a network part by part: cut at tensors inside it, each part on the reference's own values.
+"""Check a network segment by segment: cut at tensors inside it, each segment on the reference's own values.
 
 It locates a fault of a refused network, and stands in for the comparison of outputs where that says little: an output that is
 saturated, or moves too far in ONNX Runtime itself, hides what happens before it.
@@ -27,15 +27,15 @@ from tunefarm_tuning.workload.task import TensorSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrongPart:
-    """The first part whose result departs from the reference.
+class WrongSegment:
+    """The first segment whose result departs from the reference.
 
     Attributes:
         node: Name of the ONNX node that ends it: untrusted text.
         operator: That node's operator.
         tensor: The tensor that departs.
         comparison: How far.
-        alone: Whether the part is that node alone; else the node and some before it.
+        alone: Whether the segment is that node alone; else the node and some before it.
     """
 
     node: str
@@ -52,30 +52,34 @@ class WrongPart:
             if self.node
             else f"the node of tensor {clean(self.tensor, 80)!r}"
         )
-        until = "" if self.alone else ", or a node shortly before it"
-        return f"the first part that departs is {node} ({clean(self.operator, 40)}){until}: {self.comparison.message}"
+        until = "" if self.alone else ", or of a node shortly before it"
+        return (
+            f"the first results that depart are those of {node} ({clean(self.operator, 40)}){until}: "
+            f"{self.comparison.message}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartsCheck:
-    """The result of checking a network part by part.
+class SegmentsCheck:
+    """The result of checking a network segment by segment.
 
     Attributes:
-        parts: How many parts were compared.
-        wrong: The first wrong part; None if all are right.
-        departing: The tensors that end wrong parts.
+        count: How many segments were compared.
+        wrong: The first wrong segment; None if all are right.
+        departing: The tensors that end wrong segments.
         not_checked: Why nothing was compared; empty if something was.
     """
 
-    parts: int = 0
-    wrong: WrongPart | None = None
+    count: int = 0
+    wrong: WrongSegment | None = None
     departing: frozenset[str] = frozenset()
     not_checked: str = ""
 
     def to_json(self) -> dict[str, Any]:
+        """Return the report's entry, in which segments are still called parts."""
         wrong = self.wrong
         return {
-            "parts": self.parts,
+            "parts": self.count,
             "not_checked": self.not_checked or None,
             "wrong": None
             if wrong is None
@@ -89,7 +93,7 @@ class PartsCheck:
         }
 
 
-def check_parts(
+def check_segments(
     request: CompileRequest,
     loaded: LoadedModel,
     open_compiler: OpenCompiler,
@@ -97,8 +101,8 @@ def check_parts(
     *,
     plain: bool = False,
     among: Collection[str] | None = None,
-) -> PartsCheck:
-    """Compare every part of the network, built without records, on one set of inputs; narrow the first wrong one to a node.
+) -> SegmentsCheck:
+    """Compare every segment of the network, built without records, on one set of inputs; narrow the first wrong one to a node.
 
     What cannot be built or run, or would take longer than the compile has, is not checked.
 
@@ -106,39 +110,39 @@ def check_parts(
         request: The compile.
         loaded: Its children.
         open_compiler: Opens further compilers.
-        input_set: Whose values the parts are fed with.
+        input_set: Whose values the segments are fed with.
         plain: Build with unscheduled loops.
-        among: The tensors of parts that may be wrong; None for all.
+        among: The tensors of segments that may be wrong; None for all.
     """
     if request.model.parts:
-        return PartsCheck(not_checked="ONNX Runtime runs parts of the network itself")
+        return SegmentsCheck(not_checked="ONNX Runtime runs parts of the network itself")
     try:
-        parts, compared = _compare(request, loaded, open_compiler, input_set, None, plain=plain)
+        segments, compared = _compare(request, loaded, open_compiler, input_set, None, plain=plain)
         departing = {
-            part["tensor"]: number
-            for number, (part, comparison) in enumerate(zip(parts, compared, strict=True))
-            if not comparison.ok and (among is None or part["tensor"] in among)
+            segment["tensor"]: number
+            for number, (segment, comparison) in enumerate(zip(segments, compared, strict=True))
+            if not comparison.ok and (among is None or segment["tensor"] in among)
         }
         if not departing:
-            return PartsCheck(parts=len(compared))
+            return SegmentsCheck(count=len(compared))
         position = min(departing.values())
     except ChildClosed:
         raise
     except (ChildFailed, InvalidModelError, RunFailed) as error:
-        return PartsCheck(not_checked=error.message)
-    wrong = _wrong_part(parts[position], compared[position], alone=False)
+        return SegmentsCheck(not_checked=error.message)
+    wrong = _wrong_segment(segments[position], compared[position], alone=False)
     try:
         inner, inner_compared = _compare(request, loaded, open_compiler, input_set, wrong.tensor, plain=plain)
         inner_position = _first_wrong(inner_compared)
         if inner_position is not None:
-            wrong = _wrong_part(inner[inner_position], inner_compared[inner_position], alone=True)
+            wrong = _wrong_segment(inner[inner_position], inner_compared[inner_position], alone=True)
     except _NothingToCutError:
-        wrong = _wrong_part(parts[position], compared[position], alone=True)
+        wrong = _wrong_segment(segments[position], compared[position], alone=True)
     except ChildClosed:
         raise
     except (ChildFailed, InvalidModelError, RunFailed):
         pass
-    return PartsCheck(parts=len(compared), wrong=wrong, departing=frozenset(departing))
+    return SegmentsCheck(count=len(compared), wrong=wrong, departing=frozenset(departing))
 
 
 class _NothingToCutError(InvalidModelError):
@@ -157,10 +161,10 @@ def _compare(
     whole_sec = request.limits.whole_sec
     if whole_sec is not None and request.progress.elapsed_sec > whole_sec / 2:
         raise InvalidModelError("the compile has no time left for it", code="compile-timeout")
-    name = "parts" if within is None else "part"
+    name = "segments" if within is None else "segments-within"
     number = next(n for n, entry in enumerate(loaded.info.entries) if entry.name == input_set.entry)
-    reply = loaded.references.of(number).make_parts(input_set, within, name)
-    if reply["parts"] is None:
+    reply = loaded.references.of(number).make_segments(input_set, within, name)
+    if reply["segments"] is None:
         raise _NothingToCutError("the network has no tensors to cut it at")
     outputs = tuple(OpenSpec.from_json(spec) for spec in reply["outputs"])
     model = Model(
@@ -187,18 +191,18 @@ def _compare(
     comparison = compare_model(
         loaded.runner, library, [spec.name for spec in outputs], [cut_set], request.limits
     )
-    return reply["parts"], comparison.outputs
+    return reply["segments"], comparison.outputs
 
 
 def _first_wrong(compared: Sequence[Comparison]) -> int | None:
     return next((position for position, comparison in enumerate(compared) if not comparison.ok), None)
 
 
-def _wrong_part(part: Mapping[str, str], comparison: Comparison, *, alone: bool) -> WrongPart:
-    return WrongPart(
-        node=part["node"],
-        operator=part["operator"],
-        tensor=part["tensor"],
+def _wrong_segment(segment: Mapping[str, str], comparison: Comparison, *, alone: bool) -> WrongSegment:
+    return WrongSegment(
+        node=segment["node"],
+        operator=segment["operator"],
+        tensor=segment["tensor"],
         comparison=comparison,
         alone=alone,
     )

@@ -1,4 +1,4 @@
-"""Networks with a fault that their outputs hide, and one whose outputs show it: the check part by part names the node."""
+"""Networks with a fault that their outputs hide, and one whose outputs show it: the check segment by segment names the node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onnx_models import GraphBuilder
 from tunefarm_tuning import import_model, parse_target
 from tunefarm_tuning.compiler.job import CompileJob
 from tunefarm_tuning.compiler.phases.load import load
-from tunefarm_tuning.compiler.phases.parts_check import check_parts
+from tunefarm_tuning.compiler.phases.segments_check import check_segments
 from tunefarm_tuning.compiler.request import CompileRequest, Progress
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
 from tunefarm_tuning.core.cancellation import Cancellation
@@ -69,7 +69,7 @@ NETWORKS: Mapping[str, Callable[[], onnx.ModelProto]] = {
 
 
 def with_a_wrong_weight(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the network, or a part of it, with weights of its second convolution that are 0.1 % too large."""
+    """Return the network, or a segment of it, with weights of its second convolution that are 0.1 % too large."""
     wrong = onnx.ModelProto()
     wrong.CopyFrom(model)
     tensors = {tensor.name: tensor for tensor in wrong.graph.initializer}
@@ -83,7 +83,7 @@ def with_a_wrong_weight(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def faulty_job(folder: Path, name: str) -> CompileJob:
-    """Return a compile whose compiler reads wrong weights, of the network and of its parts."""
+    """Return a compile whose compiler reads wrong weights, of the network and of its segments."""
     folder.mkdir()
     path = folder / "net.onnx"
     path.write_bytes(NETWORKS[name]().SerializeToString())
@@ -122,20 +122,20 @@ def test_a_layer_that_is_off_by_a_thousandth_is_refused_by_name(tmp_path: Path, 
     with pytest.raises(InvalidModelError) as caught:
         job.run(tmp_path / "a.tunefarm")
     assert caught.value.code == "wrong-output"
-    assert f"the first part that departs is node '{second.name}' (Conv): " in caught.value.message
+    assert f"the first results that depart are those of node '{second.name}' (Conv): " in caught.value.message
     assert ("they hide a fault" in caught.value.message) is (name != "plain")
     assert caught.value.fields["checks"]["parts"]["wrong"]["tensor"] == second.output[0]
     assert not (tmp_path / "a.tunefarm").exists()
 
 
 @pytest.mark.matrix(every=3)
-@pytest.mark.parametrize(("name", "parts"), [("saturated", 4), ("quantised", 9)])
-def test_parts_of_a_right_network_are_right(tmp_path: Path, name: str, parts: int) -> None:
+@pytest.mark.parametrize(("name", "segments"), [("saturated", 4), ("quantised", 9)])
+def test_segments_of_a_right_network_are_right(tmp_path: Path, name: str, segments: int) -> None:
     job = faulty_job(tmp_path / "work", name)
     right = CompileJob(request=job.request)
     with ExitStack() as stack:
         loaded = load(right.request, stack, right.open_compiler, right.make_reference)
-        checked = check_parts(right.request, loaded, right.open_compiler, loaded.sets[0])
+        checked = check_segments(right.request, loaded, right.open_compiler, loaded.sets[0])
     assert checked.wrong is None
     assert not checked.not_checked
-    assert checked.parts == parts
+    assert checked.count == segments
