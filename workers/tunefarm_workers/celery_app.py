@@ -68,7 +68,7 @@ class _QoS(redis.QoS):  # type: ignore[misc]  # (kombu has no types)
         except _BROKER_ERRORS:
             raise
         except _NO_MESSAGE as error:
-            log.warning("dropped what is no message", queue="unacked", error=type(error).__name__)
+            log.warning("dropped bytes that are not a message", queue="unacked", error=type(error).__name__)
             self._remove_from_indices(tag).execute()
 
 
@@ -88,7 +88,7 @@ class _Channel(redis.Channel):  # type: ignore[misc]
             try:
                 check_message(message)
             except _NO_MESSAGE as error:
-                log.warning("dropped what is no message", queue=queue, error=type(error).__name__)
+                log.warning("dropped bytes that are not a message", queue=queue, error=type(error).__name__)
                 return None
             return take(message)
 
@@ -98,7 +98,7 @@ class _Channel(redis.Channel):  # type: ignore[misc]
         try:
             return super()._brpop_read(**options)
         except _NO_MESSAGE as error:  # no JSON, or of a type that kombu cannot make
-            log.warning("dropped what is no message", error=type(error).__name__)
+            log.warning("dropped bytes that are not a message", error=type(error).__name__)
             return True
 
 

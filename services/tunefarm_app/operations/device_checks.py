@@ -40,10 +40,10 @@ def check_gateway(services: Services) -> CheckResult:
     settings = services.settings
     if not settings.gateway or settings.gateway_dir is None:
         if settings.engine == "replay":
-            return ok("gateway", "none is needed: measurements are replayed")
+            return ok("gateway", "no gateway is needed: measurements are replayed")
         return failed(
             "gateway",
-            "the farm has none, and no device can join it",
+            "the farm has no gateway, so no device can join it",
             "Start one (`python -m tunefarm_workers.gateway --port 9443`), and set TUNEFARM_GATEWAY and TUNEFARM_GATEWAY_DIR.",
         )
     host, port = host_and_port(settings.gateway)
@@ -120,7 +120,7 @@ def check_sessions(services: Services) -> CheckResult:
         return warning(
             "sessions",
             message,
-            "What a farm sends runs as root there, held by the sandbox alone. Make a user for it (`useradd --system tunefarm-session`), and "
+            "There, what a farm sends runs as root, and only the sandbox confines it. Create a user for it (`useradd --system tunefarm-session`), and "
             "start the agent again.",
         )
     return ok("sessions", message)

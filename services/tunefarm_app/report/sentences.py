@@ -182,7 +182,7 @@ def rough_latencies(latency: ReportLatency | None) -> list[str]:
             if disturbance.others_cores is not None
             else "the samples vary"
         )
-        return [f"How much faster the artifact is, is known only roughly: {why}. {again}."]
+        return [f"The speed-up of the artifact is known only roughly: {why}. {again}."]
     named = {
         "the artifact": latency.tuned,
         **{latency.title(name): timing for name, timing in latency.others().items()},

@@ -120,7 +120,8 @@ def run_draft(context: StepContext) -> None:
         limit_bytes = services.settings.max_drafts_bytes
         if blob.size_bytes > limit_bytes:
             error = InvalidInputError(
-                f"it is larger than all drafts may be together ({limit_bytes} bytes)", code="draft-too-large"
+                f"it is larger than the limit for all drafts together ({limit_bytes} bytes)",
+                code="draft-too-large",
             )
             repos.events.add(job.id, "undrafted", {"error": error.to_json()})
             return

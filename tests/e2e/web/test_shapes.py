@@ -46,7 +46,7 @@ def test_shapes_from_the_form_to_the_results(seat, server: ReplayServer) -> None
     seat.drop(page, "net.onnx", Scenario(tasks=1, trial_sec=0.01).to_bytes())
     page.wait_for_url("**/models/mdl_*")
     expect(page.get_by_role("button", name="Start the job")).to_be_visible()
-    page.get_by_text("More", exact=True).click()
+    page.get_by_text("More options", exact=True).click()
     page.get_by_label("Leave out the code for other shapes").check()
     seat.nothing_serious(page)
     page.get_by_label("or number of trials").fill("8")

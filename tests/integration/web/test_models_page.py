@@ -110,7 +110,7 @@ def test_a_model_is_compiled_without_a_search(browser: Browser, farm) -> None:
     job = farm.job(started.url.path.rpartition("/")[2])
     assert (job.budget, job.options["search"]) == ({}, False)
     page = browser.page(f"/jobs/{job.id}")
-    assert "compiled from what is on record" in page.element("main").text
+    assert "compiled from the records that existed" in page.element("main").text
     assert "Extend" not in page.element("main").text
     farm.run()
     assert farm.job(job.id).state is JobState.SUCCEEDED
@@ -316,7 +316,7 @@ def test_a_model_without_fixed_shapes_says_what_to_do_about_it_in_a_browser(brow
     assert hint in listed.text, "that is what the form calls it"
     assert "n is not fixed" in listed.text
     assert "it runs, for example" not in listed.text, "its options of the command are in the page's form"
-    assert [link.text for link in listed.all("a", href=f"/models/{model.id}")] == ["net", "Give its shapes"]
+    assert [link.text for link in listed.all("a", href=f"/models/{model.id}")] == ["net", "Enter its shapes"]
     assert hint not in browser.page(f"/models/{other.id}").text
 
 

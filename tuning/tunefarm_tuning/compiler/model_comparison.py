@@ -300,8 +300,8 @@ def storage_warnings(precision: Precision, storage: Mapping[str, int]) -> list[s
         if not storage.get("stored"):
             return [
                 (
-                    f"no product is computed in {precision.value}: none has constant weights within its range, "
-                    "or all are too small to gain"
+                    f"no product is computed in {precision.value}: no product has constant weights within its range, "
+                    "or all products are too small to gain"
                 )
             ]
         kinds = (
@@ -316,7 +316,7 @@ def storage_warnings(precision: Precision, storage: Mapping[str, int]) -> list[s
         fits = "8-bit integers times a scale" if name == "int8" else f"float32 and within the range of {name}"
         return [
             (
-                f"no weight is stored as {precision.value}: none is large, {fits}, and in a kernel that can "
+                f"no weight is stored as {precision.value}: no weight is large, {fits}, and in a kernel that can "
                 "read this format"
             )
         ]

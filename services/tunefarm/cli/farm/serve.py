@@ -95,7 +95,7 @@ def serve(
                 out.text("`tunefarm dashboard` prints another one")
             else:  # a log, which others may read
                 out.text("or the dashboard: `tunefarm dashboard` prints a link that signs a browser in")
-            out.text("Ctrl-C ends it")
+            out.text("Ctrl-C stops the farm")
         with suppress(KeyboardInterrupt, Terminated):  # the normal end of a server
             farm.wait()
 

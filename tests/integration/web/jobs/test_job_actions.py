@@ -41,7 +41,7 @@ def test_an_untuned_artifact_is_offered_while_the_job_searches(browser: Browser,
     page = browser.page(f"/jobs/{job.id}")
     note = page.element("p", id="draft")
     assert "Untuned, checked" in note.text
-    assert "A better one replaces it" in note.text
+    assert "A better draft replaces it" in note.text
     link = note.element("a", download="")
     assert link.text.startswith("Download so far, ")
     untuned = browser.get(link.attrs["href"])
@@ -102,7 +102,7 @@ def test_a_cancelled_job_keeps_its_untuned_artifact(browser: Browser, farm) -> N
     browser.post(f"/jobs/{job.id}/cancel")
     farm.run_until_quiet()
     note = browser.page(f"/jobs/{job.id}").element("p", id="draft")
-    assert "A better one" not in note.text
+    assert "A better draft" not in note.text
     assert browser.get(note.element("a").attrs["href"]).status_code == 200
 
 

@@ -177,7 +177,7 @@ def test_a_report_shows_other_runtimes_as_onnx_runtime(farm: Farm) -> None:
     assert report.latency is not None
     assert {name: baseline.title for name, baseline in report.latency.baselines.items()} == {
         "openvino": "OpenVINO, float32",
-        "openvino_default": "OpenVINO as it comes (bfloat16)",
+        "openvino_default": "OpenVINO, default precision (bfloat16)",
         "litert": "LiteRT",
     }
     assert [name for name, taken in report.latency.others().items() if taken.median_sec == 0.025] == [
@@ -186,13 +186,15 @@ def test_a_report_shows_other_runtimes_as_onnx_runtime(farm: Farm) -> None:
     assert report.latency.baselines["litert"].missing == "not installed <b>"
     assert report.latency.ratios["openvino_default"].comparable is False
     assert "It is 2.50× as fast as OpenVINO, float32 on the same device (25.0 ms)." in report.summary
-    off = next(sentence for sentence in report.summary if "OpenVINO as it comes (bfloat16)" in sentence)
+    off = next(
+        sentence for sentence in report.summary if "OpenVINO, default precision (bfloat16)" in sentence
+    )
     assert "its outputs are further off than the artifact's may be" in off
     assert "LiteRT's latency: not installed <b>." in report.not_measured
     page = report_page(report)
     assert "OpenVINO, float32 2026.4" in page
     assert "not timed: not installed &lt;b&gt;" in page
-    assert "OpenVINO as it comes (bfloat16) computes something else" in page
+    assert "OpenVINO, default precision (bfloat16) computes something else" in page
     assert page.count('class="openvino median"') == page.count('class="openvino-default median"') == 1
     assert "Over OpenVINO, float32" in page, "the table of measurements has its column"
     job = farm.job(job_id)

@@ -118,7 +118,7 @@ def add_other_shapes(
     if not request.other_shapes:
         return OtherShapes(library=timed.library, reason="not asked for")
     if request.on_gpu:
-        return OtherShapes(library=timed.library, reason="there is none for GPUs")
+        return OtherShapes(library=timed.library, reason="there is no such code for GPUs")
     if request.model.parts:
         return OtherShapes(library=timed.library, reason="ONNX Runtime runs parts of the network")
     if checked.plain or built.plain:

@@ -105,5 +105,5 @@ NOT_INSTALLED = "not installed on the device (pip install 'tunefarm[baselines]')
 def why_refused(kind: BaselineKind, *, is_tflite: bool) -> str:
     """Return why a runtime cannot read a file, by its format; empty if it can."""
     return (
-        "" if is_tflite or kind.reads_onnx else "it reads TFLite files alone, and the network's file is ONNX"
+        "" if is_tflite or kind.reads_onnx else "it reads only TFLite files, and the network's file is ONNX"
     )

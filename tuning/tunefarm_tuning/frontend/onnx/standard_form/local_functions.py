@@ -173,7 +173,7 @@ def _check_call(node: onnx.NodeProto, function: onnx.FunctionProto) -> None:
         if attribute.ref_attr_name and attribute.name in defaults:
             raise InvalidModelError(
                 f"a function of the model calls {name} and passes its own attribute on as '{clean(attribute.name, 60)}', for "
-                "which that one has a default: which of them holds cannot be known; write the value into the call",
+                "which that one has a default: it is not known which of them holds; write the value into the call",
                 code="unsupported-operator",
                 operator=clean(node.op_type, 60),
             )
