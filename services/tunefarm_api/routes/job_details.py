@@ -187,8 +187,8 @@ def download_artifact(
     so_far: Annotated[
         bool,
         Query(
-            description="Of a job without an artifact, send what it has so far: the job's `draft`. Another one may replace it: a `Range` "
-            "needs `If-Range`."
+            description="If the job has no artifact, send the artifact so far: the job's `draft`. A newer draft may replace it: a "
+            "`Range` needs `If-Range`."
         ),
     ] = False,
     if_none_match: Annotated[str | None, Header()] = None,
@@ -237,8 +237,7 @@ def download_envelope(
         str | None,
         Query(
             pattern="^[0-9a-f]{64}$",
-            description="The `ETag` of the file that it is to be of: if the job has another one by now, the problem is "
-            "`artifact-replaced`.",
+            description="The `ETag` of the signed file: if the job's file has changed, the problem is `artifact-replaced`.",
         ),
     ] = None,
 ) -> Response:
@@ -297,7 +296,7 @@ def get_report(job_id: JobId, services: ServicesDep) -> JobReport:
         "Get the report as a page",
         404,
         409,
-        answers={200: {"description": "The page: one file, complete in itself."}},
+        answers={200: {"description": "The page: one self-contained file."}},
     ),
 )
 def get_report_page(job_id: JobId, services: ServicesDep) -> Response:

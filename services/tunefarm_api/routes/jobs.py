@@ -206,7 +206,7 @@ def finish(job_id: JobId, services: ServicesDep) -> Job:
         404,
         409,
         410,
-        answers={200: {"model": Job, "description": "Such a job is under way already: this one."}},
+        answers={200: {"model": Job, "description": "Such a job is running already; it is returned."}},
     ),
 )
 def compile_so_far(job_id: JobId, response: Response, services: ServicesDep) -> Job:
@@ -234,7 +234,7 @@ def compile_so_far(job_id: JobId, response: Response, services: ServicesDep) -> 
         answers={
             200: {
                 "model": Job,
-                "description": "No job was started: this one is under way on these terms, or has an artifact of the present compiler.",
+                "description": "No job was started: the returned job runs on these terms, or has an artifact of the present compiler.",
             }
         },
     ),

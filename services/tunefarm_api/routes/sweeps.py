@@ -119,7 +119,7 @@ def get_sweep_report(sweep_id: SweepId, services: ServicesDep) -> SweepReport:
         "read",
         "Get a sweep's report as a page",
         404,
-        answers={200: {"description": "The page: one file, complete in itself."}},
+        answers={200: {"description": "The page: one self-contained file."}},
     ),
 )
 def get_sweep_report_page(sweep_id: SweepId, services: ServicesDep) -> Response:

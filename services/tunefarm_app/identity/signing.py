@@ -145,7 +145,7 @@ def create_signing_key(path: Path) -> str:
     with _alone(path):
         if path.exists():
             raise ConflictError(
-                f"{path} exists already: `tunefarm signing rotate` replaces a key by a new one",
+                f"{path} exists already: `tunefarm signing rotate` replaces a key with a new key",
                 code="signing-key-exists",
             )
         return _write_new(path)

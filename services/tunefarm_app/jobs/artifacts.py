@@ -67,7 +67,7 @@ def signed_statement(
     if artifact.envelope is None:
         raise NotFoundError(
             "the artifact has no signed statement: the farm had no signing key when it was compiled. A new job for the model starts from "
-            "the same records; it is signed if the farm has a key by now (`tunefarm signing list`)",
+            "the same records; it is signed if the farm has a key now (`tunefarm signing list`)",
             code="not-signed",
         )
     return artifact.name, artifact.envelope

@@ -117,7 +117,7 @@ def check_steps(services: Services) -> CheckResult:
         return _overdue(max(late, key=lambda summary: summary.overdue_sec), steps)
     running = sum(summary.count for summary in steps if summary.state is StepState.LEASED)
     waiting = sum(summary.count for summary in steps if summary.state is StepState.READY)
-    return ok("steps", f"{running} running, {waiting} waiting, none overdue")
+    return ok("steps", f"{running} running, {waiting} waiting, no step overdue")
 
 
 def _overdue(late: OpenSteps, steps: tuple[OpenSteps, ...]) -> CheckResult:

@@ -115,7 +115,7 @@ def _read(path: Path, code: str) -> str:
     except OSError as error:
         raise InvalidInputError(f"{path}: {error.strerror or error}; {_HINT}", code=code) from error
     except UnicodeDecodeError as error:
-        raise InvalidInputError(f"{path} is no file of keys", code=code) from error
+        raise InvalidInputError(f"{path} is not a file of keys", code=code) from error
     if len(data) > _MAX_KEY_BYTES:
         raise InvalidInputError(
             f"{path} is longer than the {_MAX_KEY_BYTES:,} bytes of a file of keys", code=code

@@ -248,7 +248,7 @@ def _pass_on(context: StepContext) -> None:
     before = step.error if step.error is not None and step.error.get("code") == _ELSEWHERE else {}
     tries = int(before.get("fields", {}).get("tries", 0)) + 1
     error = TransientError(
-        f"none of the workers that took it can run the target's code ({tries} tries)",
+        f"no worker that took it can run the target's code ({tries} tries)",
         code=_ELSEWHERE,
         tries=tries,
     ).to_json()

@@ -248,7 +248,7 @@ def test_a_detached_job_is_paused_and_resumed(run: Any, farm: Any, tmp_path: Pat
     assert parsed(run, "jobs", "resume", job_id)["state"] in ("queued", "tuning")
     parsed(run, "jobs", "cancel", job_id)
     assert "it cannot" in run("jobs", "resume", job_id, code=3).stderr
-    assert "only a failed one" in run("jobs", "retry", job_id, code=3).stderr
+    assert "only a failed job" in run("jobs", "retry", job_id, code=3).stderr
 
 
 def test_a_quick_job_has_a_minute(run: Any, farm: Any, tmp_path: Path) -> None:

@@ -271,9 +271,9 @@ def _quantisation_report(quantisation: Quantisation) -> dict[str, Any]:
             "bytes_after": quantisation.bytes_after,
         },
         "method": (
-            f"The quantised network beside the float one, both in ONNX Runtime, on {quantisation.sets} sample set"
-            f"{'' if quantisation.sets == 1 else 's'}; at most {quantisation.max_error:g} was asked for. The artifact is compared "
-            "with the quantised network, which is also what ONNX Runtime was timed on."
+            f"The quantised network compared with the float network, both in ONNX Runtime, on {quantisation.sets} sample set"
+            f"{'' if quantisation.sets == 1 else 's'}; the limit was {quantisation.max_error:g}. The artifact is compared "
+            "with the quantised network, and ONNX Runtime was timed on the quantised network, too."
         ),
         "accuracy": {"stored": errors, "as_model": None, "on_samples": None},
         "quantisation": quantisation.to_json(),

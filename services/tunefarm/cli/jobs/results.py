@@ -80,7 +80,7 @@ def get_artifact(
         job_id = find_job(client, job_id)
         if now and client.jobs.get(job_id).state != "succeeded":
             handle = client.job(client.jobs.compile_now(job_id).id)
-            out.note(f"job {handle.id} compiles what is on record for job {job_id}")
+            out.note(f"job {handle.id} compiles the best kernels so far of job {job_id}")
             handle.wait()
             job_id = handle.id
         drafts = [client.jobs.get(job_id).draft] if so_far else []

@@ -59,7 +59,7 @@ def test_a_speed_up_that_is_not_known_is_no_number_of_times(report: JobReport) -
     assert len(compared) == len(ratios)
     assert compared[0].startswith("The artifact takes ")
     assert "not comparable with untuned TVM (" in compared[0]
-    assert compared[0].endswith("by these timings: other work slowed one of the two more than the other.")
+    assert compared[0].endswith("by these timings: other work disturbed them unequally.")
     assert not any("not known as fast" in each for each in said)
 
 
