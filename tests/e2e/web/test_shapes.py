@@ -73,3 +73,29 @@ def test_shapes_from_the_form_to_the_results(seat, server: ReplayServer) -> None
     page.set_viewport_size({"width": 360, "height": 740})
     expect(table).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_several_files_have_shapes_of_their_own_in_one_form(seat, server: ReplayServer) -> None:
+    page = seat.sign_in()
+    page.goto(f"{server.url}/models")
+    page.get_by_text("Shapes of dynamic inputs").click()
+    page.get_by_label("Shapes, one input per line").fill(
+        "x=1,8\nb.onnx:x=1,16\n--shape c.onnx:y=1,4 --value 'b.onnx:sr=8000'"
+    )
+    page.get_by_label("Values, one input per line").fill("sr=16000")
+    files = [
+        {"name": name, "mimeType": "", "buffer": Scenario(tasks=tasks).to_bytes()}
+        for tasks, name in enumerate(("a.onnx", "b.onnx"), start=1)
+    ]
+    page.get_by_label("Choose a model").set_input_files(files)
+    expect(page.locator("#uploads a")).to_have_count(2)
+    expect(page.locator("#upload-error")).to_have_text(
+        "c.onnx has shapes or values above, but no file with this name was chosen."
+    )
+    with server.services.uow.read() as repos:
+        bound = {model.name: (model.shapes, model.values) for model in repos.models.list(limit=10).items}
+    assert bound == {
+        "a.onnx": ({"x": [1, 8]}, {"sr": 16000}),
+        "b.onnx": ({"x": [1, 16]}, {"sr": 8000}),
+    }
+    seat.nothing_serious(page)
