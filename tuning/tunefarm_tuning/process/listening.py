@@ -13,7 +13,7 @@ def listen(host: str, port: int, *, backlog: int = 256) -> socket.socket:
 
     Args:
         host: An address of this machine, or a name of one, of which that of IPv4 is taken; empty for all its networks.
-        port: The port; 0 takes a free one.
+        port: The port; 0 takes a free port.
         backlog: Connections that may wait.
 
     Raises:

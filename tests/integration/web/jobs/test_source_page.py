@@ -131,7 +131,9 @@ def test_before_a_candidate_has_worked(browser: Browser, farm: Any) -> None:
     assert section.attrs["data-live"] == f"job:{job.id}", "it comes as soon as there is one"
     assert "no config of this kernel has worked yet" in part(browser, job, "llvm").text.lower()
     cancel_job(farm.services, job.id)
-    assert "no config of this kernel has worked yet" in browser.page(path).element("section", id="source").text
+    assert (
+        "no config of this kernel has worked yet" in browser.page(path).element("section", id="source").text
+    )
 
 
 @pytest.mark.parametrize("line", ["", "x", "y" * 5000])
