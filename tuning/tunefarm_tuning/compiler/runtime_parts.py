@@ -102,7 +102,7 @@ def parts_manifest(parts: Sequence[RuntimePart]) -> list[dict[str, Any]]:
 def unforced_warning(unforced: str) -> str:
     """Return the warning of a network whose halves are right by themselves, but together return other values than the reference."""
     return (
-        "fed by the compiled network, ONNX Runtime's parts return other values than in the reference, though each half is right "
+        "fed by the compiled network, ONNX Runtime's parts return other values than in the reference, though each half is correct "
         f"by itself: output {unforced}. Differences within the tolerance decide what such a part sorts or selects"
     )
 

@@ -97,7 +97,7 @@ def parse_precision(text: str | None, target: Target | None = None) -> Precision
         raise InvalidInputError(
             f"the precision {precision.value} needs a CPU with AVX512_BF16 (in /proc/cpuinfo: avx512_bf16; by LLVM's name "
             f"avx512bf16), or Arm's bf16, and the target {clean(target.key, 80)} lacks it: omit the precision, or use "
-            f"{Precision.BFLOAT16_WEIGHTS.value}, which stores weights so and computes in float32",
+            f"{Precision.BFLOAT16_WEIGHTS.value}, which stores weights in this format and computes in float32",
             code="unsupported-precision",
         )
     if precision is Precision.FLOAT16 and target is not None and not has_float16(target):

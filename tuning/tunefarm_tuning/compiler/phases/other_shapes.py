@@ -317,7 +317,7 @@ def without_refused(
     for shapes in refused:
         if all(size >= minima[name] for name, size in sizes_of(shapes).items()):
             raise InvalidModelError(
-                f"ONNX Runtime does not run the shapes {_given(shapes)}, which it would take",
+                f"ONNX Runtime does not run the shapes {_given(shapes)}, which the code would accept",
                 code="reference-failed",
             )
     return replace(taken, minima={**taken.minima, **minima})

@@ -53,7 +53,7 @@ class WrongPart:
             else f"the node of tensor {clean(self.tensor, 80)!r}"
         )
         until = "" if self.alone else ", or a node shortly before it"
-        return f"the first part that departs is {node} ({clean(self.operator, 40)}){until}: {self.comparison.message}"
+        return f"the first part that differs is {node} ({clean(self.operator, 40)}){until}: {self.comparison.message}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,7 +78,7 @@ def parse_baselines(names: str | Iterable[str]) -> tuple[str, ...]:
     for name, text in asked.items():
         if name not in BASELINES:
             raise InvalidInputError(
-                f"there is no baseline {clean(text.strip(), 40)!r}: there are {', '.join(BASELINES)}",
+                f"there is no baseline {clean(text.strip(), 40)!r}; the baselines are {', '.join(BASELINES)}",
                 code="unknown-baseline",
                 known=list(BASELINES),
             )
