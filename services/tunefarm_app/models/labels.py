@@ -1,4 +1,4 @@
-"""Tags and notes of models and jobs: words and a text by which people find them again."""
+"""Tags and notes of models and jobs: words and a text to find them by."""
 
 from __future__ import annotations
 
