@@ -99,3 +99,8 @@ def test_several_files_have_shapes_of_their_own_in_one_form(seat, server: Replay
         "b.onnx": ({"x": [1, 16]}, {"sr": 8000}),
     }
     seat.nothing_serious(page)
+    page.get_by_role("link", name="Start a sweep with these models").click()
+    page.wait_for_url("**/sweeps/new?*")
+    for name in ("a.onnx@1", "b.onnx@1"):
+        expect(page.get_by_role("checkbox", name=name)).to_be_checked()
+    seat.nothing_serious(page)

@@ -2,14 +2,17 @@
 import { Resumable } from "./resumable.js";
 import { size } from "./units.js";
 
+const MOST_OF_SWEEP = 64;
 const form = document.getElementById("upload");
 const drop = document.getElementById("drop");
 const file = document.getElementById("file");
 const list = document.getElementById("uploads");
 const error = document.getElementById("upload-error");
 const line = document.getElementById("upload-line");
+const sweep = document.getElementById("sweep-of");
 const queue = [];
 const seen = new Set(); // the names of all files that were chosen
+const uploaded = new Set(); // ids of models
 let running = null;
 let chosen = 0;
 
@@ -118,6 +121,9 @@ class Line {
     link.textContent = `Open ${this.model.name}`;
     this.part("said").append(link);
     for (const part of ["stop", "resume"]) this.part(part).hidden = true;
+    uploaded.add(modelId);
+    sweep.hidden = uploaded.size < 2;
+    sweep.firstElementChild.href = `/sweeps/new?${[...uploaded].slice(-MOST_OF_SWEEP).map((id) => `model=${encodeURIComponent(id)}`).join("&")}`;
   }
 
   failed(why) {
