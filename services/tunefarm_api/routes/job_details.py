@@ -154,7 +154,7 @@ def list_events(
 def get_trace(job_id: JobId, services: ServicesDep) -> dict[str, Any]:
     """Where every second went, from the upload to the artifact, as a Chrome trace for `chrome://tracing` and Perfetto.
 
-    `otherData.seconds` sums the seconds up by what they went to; a moment counts once. Of a running job: until now.
+    `otherData.seconds` has the sum of seconds by activity; each moment counts once. For a running job, it ends now.
     """
     with services.uow.read() as repos:
         return job_trace(repos, repos.jobs.get(job_id)).to_chrome()
@@ -264,7 +264,7 @@ def measure(job_id: JobId, services: ServicesDep, body: MeasureIn | None = None)
 
     These are ONNX Runtime, those of the job, and those that the body names.
 
-    Read `measurements` until `state` is no longer `waiting` or `measuring`. A measurement that is under way already is that one.
+    Read `measurements` until `state` is no longer `waiting` or `measuring`. If a measurement is running already, it is returned.
     The latest measurement on a quiet device is what report, pages and lists show, unless it timed fewer networks than the shown one.
     """
     return Measurements.model_validate(
