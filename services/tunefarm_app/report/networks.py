@@ -90,7 +90,7 @@ def _why_never(job: Job, rows: Sequence[NetworkTiming], settings: Settings, draf
         return _REASONS.get(str(draft.error.get("code")), str(draft.error.get("message", "")))
     after_sec, wall_sec = settings.network_timing_after_sec, job.budget.get("wall_sec")
     if wall_sec is not None and wall_sec <= after_sec:
-        return f"a search of {duration(wall_sec)}is too short: timing begins after {duration(after_sec)}"
+        return f"a search of {duration(wall_sec)} is too short: timing begins after {duration(after_sec)}"
     return ""
 
 
