@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tunefarm_api", description="Run tunefarm's REST API.")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument(
-        "--port", type=int, default=8000, help="port to listen on; 0 takes a free one (default: %(default)s)"
+        "--port", type=int, default=8000, help="port to listen on; 0 takes a free port (default: %(default)s)"
     )
     parser.add_argument(
         "--allow-host",

@@ -71,12 +71,12 @@ from tunefarm_app.webhooks.sender import WebhookSender
 from tunefarm_db.schema import check_schema
 
 _DESCRIPTION = """
-Upload a network, tune it on your own devices, download one artifact that is checked and never slower than where it
-began.
+Upload a network, tune it on your own devices, and download one artifact that is checked, and never slower than the untuned
+network.
 
 Every error is a problem document (RFC 9457) with a stable `code`. Lists come in parts: send `next_cursor` back as
-`cursor`. HEAD works wherever GET does. Times are Unix seconds. Members of a body and query parameters that a route does not
-know are refused.
+`cursor`. HEAD works wherever GET does. Times are Unix seconds. A route refuses members of a body and query parameters
+that it does not know.
 """
 
 

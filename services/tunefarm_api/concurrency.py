@@ -75,7 +75,7 @@ class RequestsUnderWay:
     def _counted(self, kind: str, limit: int) -> Iterator[None]:
         if self._limit and self._counts[kind] >= limit:
             raise TransientError(
-                f"this server has {limit} requests under way: try again in {_RETRY_SEC} s",
+                f"this server handles {limit} requests already, which is its limit: try again in {_RETRY_SEC} s",
                 code="overloaded",
                 retry_after_sec=_RETRY_SEC,
             )

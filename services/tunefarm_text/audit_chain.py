@@ -74,10 +74,10 @@ class ChainCheck:
             self._unproven, self.pruned = entry, seq - 1
             return self._accept(entry)
         if seq != self.seq + 1:
-            missing = f"entry {self.seq + 1} is missing" if seq > self.seq else f"entry {seq} stands twice"
+            missing = f"entry {self.seq + 1} is missing" if seq > self.seq else f"entry {seq} occurs twice"
             return self._break(self.seq + 1, f"{missing}: {seq} follows {self.seq}")
         if chained_hash(self.hash, entry) != shown:
-            return self._break(seq, "the entry was changed, or the hash of the one before")
+            return self._break(seq, "the entry was changed, or the hash of the entry before it")
         if self._expected is not None and self._expected[0] == seq and self._expected[1] != shown:
             return self._break(seq, f"its hash was {self._expected[1][:16]}… when it was noted")
         return self._accept(entry)
@@ -109,10 +109,10 @@ class ChainCheck:
         if self.broken is None and self._expected is not None and self._expected[0] < self.pruned:
             self._break(
                 self.pruned + 1,
-                f"entry {self._expected[0]}, which was noted, was pruned: check the export of then, or give a later head",
+                f"entry {self._expected[0]}, which was noted, was pruned: check the export from before the pruning, or give a later head",
             )
         if self.broken is None and self._expected is not None and self._expected[0] > self.seq:
-            self._break(self.seq + 1, f"the log ends before entry {self._expected[0]}, which it had")
+            self._break(self.seq + 1, f"the log ends before entry {self._expected[0]}, which it once had")
         return self.broken
 
     def _break(self, seq: int, reason: str) -> bool:

@@ -34,7 +34,7 @@ MAX_PRIORITY = 100
 BASELINES: Mapping[str, str] = {
     "onnxruntime": "ONNX Runtime",
     "openvino": "OpenVINO, float32",
-    "openvino_default": "OpenVINO as it comes",
+    "openvino_default": "OpenVINO, default precision",
     "litert": "LiteRT",
 }
 """Runtimes that an artifact can be timed beside, by the names that they are asked for by; the first always is, where it can be."""
@@ -49,19 +49,19 @@ API_LIMITS: Mapping[str, str] = {
 """Names of the limits in the API's `budget`, by the names of the client and the command."""
 
 STOPS: Mapping[str, str] = {
-    "trials": "its limit of trials is reached",
-    "wall_sec": "its time limit is reached",
-    "patience_trials": "no better kernel within its patience",
-    "min_gain_per_min": "the expected gain is below its limit",
+    "trials": "the limit of trials was reached",
+    "wall_sec": "the time limit was reached",
+    "patience_trials": "the limit of trials without a better kernel was reached",
+    "min_gain_per_min": "the expected gain fell below its limit",
     "exhausted": "the search space is exhausted",
-    "no-search": "there was none, as asked for",
-    "finished": "somebody asked for the artifact",
+    "no-search": "there was no search, as requested",
+    "finished": "a user ended the search and asked for the artifact",
 }
 """Why a search ended (`Job.stop_reason`)."""
 
 NO_SEARCH = (
-    "Without a search there is no budget: the artifact is compiled at once, with the best kernels on record, and untuned ones "
-    "where there is no record."
+    "Without a search there is no budget: the artifact is compiled at once. Each kernel uses the best config on record, and stays "
+    "untuned if there is no record."
 )
 
 HELP: Mapping[str, str] = {
@@ -70,9 +70,9 @@ HELP: Mapping[str, str] = {
     "device_key": "Pool of devices to measure on. Optional if there is only one.",
     "trials": "Number of trials over all kernels, failed ones included.",
     "seconds": "Seconds of search, without waiting for a device.",
-    "job_seconds": "Seconds of the whole job: import, search, compile and checks, without waiting for a device. The search gets what "
-    "the others should leave, and 15 % at least.",
-    "minutes": "Minutes of the whole job, import, compile and checks included. Added to the job seconds if both are given.",
+    "job_seconds": "Seconds of the whole job: import, search, compile and checks, without waiting for a device. The search gets the "
+    "time that the other steps are expected to leave, at least 15 %.",
+    "minutes": "Minutes of the whole job, including import, compile and checks. Added to the job seconds if both are given.",
     "search_minutes": "Minutes of search; compiling and checking take extra time. Added to the seconds if both are given.",
     "patience": "Stop after this many trials in a row without a better kernel.",
     "min_gain": "Stop when a minute of search is expected to lower the model's latency by less than this share (0.01: "
@@ -81,19 +81,19 @@ HELP: Mapping[str, str] = {
     "seed": "Seed of the search.",
     "priority": f"{', '.join(PRIORITIES)}, or a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}: jobs with a higher "
     "priority get devices first, jobs of equal priority share them.",
-    "precision": f"Format of stored weights: {', '.join(PRECISIONS[:3])} or {PRECISIONS[3]} (for quantised models), with which "
-    f"arithmetic stays float32; or {PRECISIONS[4]}: products are computed in it too, on CPUs with AVX512_BF16 or Arm's bf16; or "
-    f"{PRECISIONS[5]}: they are, on Arm CPUs with fp16; or "
-    f"{PRECISIONS[6]}: the model is quantised on the samples, and products multiply bytes, on CPUs with an int8 dot product (AVX2, VNNI; Arm's dotprod). The report shows "
-    "the loss of accuracy. For CPUs.",
-    "max_error": "Largest mean error of an output that the precision may cost, as a share of the output's root mean square "
-    "(0.01: one percent). With int8, layers stay float32 as far as it takes; by default 0.05 there, and no limit elsewhere. A job "
-    "that cannot keep it fails.",
+    "precision": f"How weights are stored, and products computed. With {', '.join(PRECISIONS[:3])} or {PRECISIONS[3]} (for quantised "
+    f"models), arithmetic stays float32. {PRECISIONS[4]} also computes products in bfloat16, on CPUs with AVX512_BF16 or Arm's bf16; "
+    f"{PRECISIONS[5]} computes them in float16, on Arm CPUs with fp16. {PRECISIONS[6]} quantises the model on the samples and "
+    "multiplies 8-bit integers, on CPUs with an int8 dot product (AVX2, VNNI; Arm's dotprod). The report shows the loss of accuracy. "
+    "For CPUs.",
+    "max_error": "Largest mean error that the precision may cause in an output, as a share of the output's root mean square (0.01: one "
+    "percent). With int8, layers stay float32 until the error is within the limit, which is 0.05 by default; other precisions have no "
+    "default limit. A job that exceeds the limit fails.",
     "other_shapes": "Whether the artifact gets code for shapes that it was not tuned for, where the model's file leaves "
-    "dimensions open. It is slower than tuned code; without it such shapes are refused, and compiling takes less time. For CPUs.",
-    "baselines": f"Runtimes to time the artifact beside, where they are installed on the device: {', '.join(list(BASELINES)[1:-1])} (in what it "
-    f"chooses: bfloat16 on CPUs that have it) or {list(BASELINES)[-1]} (for TFLite files). ONNX Runtime always is one. Each takes some "
-    "seconds of the compile. For CPUs.",
+    "dimensions open. It is slower than tuned code. Without it, the artifact refuses those shapes, and compiling takes less time. For CPUs.",
+    "baselines": f"Other runtimes to time beside the artifact, if they are installed on the device: {', '.join(list(BASELINES)[1:-1])} (in "
+    f"the precision that it chooses: bfloat16 on CPUs that have it) or {list(BASELINES)[-1]} (for TFLite files). ONNX Runtime is always one "
+    "of them. Each adds some seconds to the compile. For CPUs.",
     "search": f"Whether to search. {NO_SEARCH}",
 }
 """The meaning of each term, in a sentence."""
@@ -103,7 +103,7 @@ MAX_SWEEP_JOBS = 64
 
 SWEEP_RULE = (
     "Pools work side by side: each has all of the sweep's time, which its jobs share equally. All jobs share the trials equally. Patience "
-    "and least gain are each job's own. What a job leaves is not passed on."
+    "and least gain apply to each job by itself. Other jobs do not get what a job leaves unused."
 )
 """How the jobs of a sweep share its budget, whatever that is."""
 
@@ -127,16 +127,16 @@ def sweep_rule(budget: Mapping[str, Any], *, pools: int) -> str:
         if budget.get(name)
     ]:
         parts.append(
-            f"{' and '.join([own[0], *(w.lower() for w in own[1:])])} {'are' if len(own) > 1 else 'is'} each job's own."
+            f"{' and '.join([own[0], *(w.lower() for w in own[1:])])} {'apply' if len(own) > 1 else 'applies'} to each job by itself."
         )
     if shared:
-        parts.append("What a job leaves is not passed on.")
+        parts.append("Other jobs do not get what a job leaves unused.")
     return " ".join(parts)
 
 
 LABELS: Mapping[str, str] = {
-    "tags": "Words by which people find it again: up to 20, each of up to 40 letters, digits and . _ : / + = - between them. "
-    "Small and capital letters are the same.",
+    "tags": "Words to search for: up to 20, each of up to 40 letters, digits and . _ : / + = - between them. "
+    "Upper and lower case are the same.",
     "note": "A text for people, up to 4,000 characters.",
 }
 """The labels of jobs and models, which are no terms: they say nothing about the search."""
@@ -167,7 +167,7 @@ def runtime_title(name: str, computes: str = "") -> str:
 
 
 COMPARED_TIMES = (
-    "Best time of a call that the job knew, by its own trials or by records of earlier jobs; of a kernel that it did not try, "
-    "its time in the artifact."
+    "The best time per call that the job knew, from its own trials or from records of earlier jobs. A kernel that the job did not try "
+    "has its time in the artifact."
 )
 """What the times of kernels are where jobs are compared."""

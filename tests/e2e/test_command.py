@@ -182,7 +182,7 @@ def expect_all_batches(artifact: Path, model: Path) -> None:
 
 @pytest.mark.exhaustive
 def test_serve_and_use_it(shell: Shell) -> None:
-    """The other commands find the farm of the same folder; bad models get their own errors; Ctrl-C ends it."""
+    """The other commands find the farm of the same folder; bad models get their own errors; Ctrl-C stops the farm."""
     model = shell.write_model()
     assert "no farm runs" in shell.run("models", "list", code=4).stderr
     served = shell.start("serve", "--port", "0", "--json")

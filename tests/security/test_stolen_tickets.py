@@ -20,7 +20,7 @@ from tunefarm_tuning.process.tunnel import receive_message, send_message
 from tunefarm_workers.gateway.server import GREETING_SEC
 
 DEVICE = "dev_1/key"
-STOLEN = {"refused": "the ticket is another worker's"}
+STOLEN = {"refused": "the ticket belongs to another worker"}
 
 _fences = iter(range(1, 1 << 30))
 
@@ -64,14 +64,14 @@ def test_another_workers_relay_gets_no_session_by_a_stolen_ticket(
         assert owner.key is not None
         assert owner.key != thief.key
         ticket = gateway.signer.sign(DEVICE, next(_fences), owner.key)
-        with pytest.raises(DeviceLostError, match="the ticket is another worker's"):
+        with pytest.raises(DeviceLostError, match="the ticket belongs to another worker"):
             open_with(thief, ticket)
         opening = executor.submit(open_with, owner, ticket)
         with device.open(device.next_request()["open"]):
             assert opening.result()
         with pytest.raises(DeviceLostError, match="used already"):
             open_with(owner, ticket)
-        with pytest.raises(DeviceLostError, match="the ticket is another worker's"):
+        with pytest.raises(DeviceLostError, match="the ticket belongs to another worker"):
             open_with(thief, ticket)
 
 

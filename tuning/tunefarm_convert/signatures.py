@@ -228,7 +228,7 @@ def _not_a_model(data: bytes) -> InvalidModelError:
         hint = next((hint for magic, hint in _HINTS if head.lstrip().startswith(magic)), None)
     return InvalidModelError(
         "this is not an ONNX file, nor a TFLite file: "
-        + (f"it looks like {hint}" if hint else "it does not begin like one"),
+        + (f"it looks like {hint}" if hint else "its first bytes do not fit the format"),
         code="not-protobuf",
     )
 

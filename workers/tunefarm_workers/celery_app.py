@@ -68,7 +68,7 @@ class _QoS(redis.QoS):  # type: ignore[misc]  # (kombu has no types)
         except _BROKER_ERRORS:
             raise
         except _NO_MESSAGE as error:
-            log.warning("dropped what is no message", queue="unacked", error=type(error).__name__)
+            log.warning("dropped bytes that are not a message", queue="unacked", error=type(error).__name__)
             self._remove_from_indices(tag).execute()
 
 
@@ -88,7 +88,7 @@ class _Channel(redis.Channel):  # type: ignore[misc]
             try:
                 check_message(message)
             except _NO_MESSAGE as error:
-                log.warning("dropped what is no message", queue=queue, error=type(error).__name__)
+                log.warning("dropped bytes that are not a message", queue=queue, error=type(error).__name__)
                 return None
             return take(message)
 
@@ -98,7 +98,7 @@ class _Channel(redis.Channel):  # type: ignore[misc]
         try:
             return super()._brpop_read(**options)
         except _NO_MESSAGE as error:  # no JSON, or of a type that kombu cannot make
-            log.warning("dropped what is no message", error=type(error).__name__)
+            log.warning("dropped bytes that are not a message", error=type(error).__name__)
             return True
 
 
@@ -121,7 +121,7 @@ def check_message(message: Any) -> None:
     if not all(isinstance(text, str) for text in texts):
         raise TypeError("id, tag and queue are texts")
     if task not in _ARGUMENTS or message["content-type"] != "application/json":
-        raise ValueError("no task of ours")
+        raise ValueError("not a task of this farm")
     if message["content-encoding"] != "utf-8" or headers.get("compression") is not None:
         raise ValueError("a body that is encoded")
     if headers.get("eta") is not None or headers.get("expires") is not None or headers.get("retries"):
@@ -131,7 +131,7 @@ def check_message(message: Any) -> None:
     ):
         raise ValueError("no limits of time")
     if properties["body_encoding"] != "base64" or not isinstance(properties.get("priority", 0), int):
-        raise ValueError("no properties of ours")
+        raise ValueError("not the properties of this farm's messages")
     arguments, keywords, then = json.loads(base64.b64decode(message["body"], validate=True))
     if [type(argument) for argument in arguments] != list(_ARGUMENTS[task]) or keywords or any(then.values()):
         raise ValueError("other arguments")

@@ -52,7 +52,11 @@ def run_artifact(
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="Number of latency samples.")] = 10,
     threads: Annotated[
         int | None,
-        typer.Option("--threads", min=1, help="Number of threads; by default, as in the measurement."),
+        typer.Option(
+            "--threads",
+            min=1,
+            help="Number of threads; by default, the number that the compile measured with.",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of random inputs.")] = 0,
     verify_key: Annotated[
@@ -62,7 +66,7 @@ def run_artifact(
             metavar="FILE",
             envvar="TUNEFARM_VERIFY_KEY",
             help="File of the public keys that you trust (`tunefarm signing list --output FILE`). Nothing of the artifact is loaded "
-            "unless ARTIFACT.intoto.jsonl beside it says that one of them signed it.",
+            "unless ARTIFACT.intoto.jsonl beside it says that one of these keys signed it.",
         ),
     ] = None,
 ) -> None:
@@ -115,7 +119,7 @@ def read_inputs(specs: list[dict[str, Any]], texts: list[str]) -> dict[str, NDAr
         name = name or next((n for n in names if n not in arrays), None)
         if name is None:
             raise InvalidInputError(
-                f"{clean(text)} is one input too many: the model has only {len(names)}", code="bad-input"
+                f"{clean(text)} is an extra input: the model has only {len(names)}", code="bad-input"
             )
         if name in arrays:
             raise InvalidInputError(f"input {clean(name)!r} is given twice", code="bad-input")

@@ -40,8 +40,8 @@ class Format(StrEnum):
 
 _SERVERS_REASONS: Mapping[str, str] = {
     "on-record": "the farm has them already",
-    "unknown-workload": "no model of the farm has its kernel with this version of TVM; --keep-unknown takes it all the same",
-    "space-changed": "its config space is not the one that its kernel has here: another release measured it",
+    "unknown-workload": "no model of the farm has its kernel with this version of TVM; --keep-unknown imports it anyway",
+    "space-changed": "its config space differs from its kernel's config space here: another release measured it",
 }
 
 
@@ -189,7 +189,7 @@ def import_records(
         Path,
         typer.Argument(
             metavar="SOURCE",
-            help="A file of records, one JSON object a line; or the folder of a database of TVM's MetaSchedule.",
+            help="A file of records, one JSON object per line; or the folder of a database of TVM's MetaSchedule.",
         ),
     ],
     *,
@@ -209,7 +209,7 @@ def import_records(
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option("--target", help="Target of records that TVM noted none for. For MetaSchedule."),
+        typer.Option("--target", help="Target for records for which TVM noted no target. For MetaSchedule."),
     ] = None,
     keep_unknown: Annotated[
         bool,
@@ -247,8 +247,8 @@ def import_records(
     )
     if answer.unchecked:
         out.note(
-            f"{quantities.plural(answer.unchecked, 'record')} of kernels that no job has tuned here: whether their configs are of the "
-            "kernels' config spaces is not known yet; a job's report names those that do not apply"
+            f"{quantities.plural(answer.unchecked, 'record')} of kernels that no job has tuned here: it is not known yet whether "
+            "their configs fit the kernels' config spaces; a job's report names the records that do not apply"
         )
     _note_left_out(out, left_out)
 
@@ -307,7 +307,7 @@ def purge_records(
 def pick_best_records(
     out: Output,
     file: Annotated[
-        Path, typer.Argument(metavar="RECORDS.jsonl", help="File of records, one JSON object a line.")
+        Path, typer.Argument(metavar="RECORDS.jsonl", help="File of records, one JSON object per line.")
     ],
     output: OutFile = None,
 ) -> None:

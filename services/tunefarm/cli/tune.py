@@ -100,7 +100,7 @@ def tune_model(
     given = {"--minutes": terms.minutes, "--job-seconds": terms.job_seconds}
     if terms.quick and (beside := next((name for name, limit in given.items() if limit is not None), None)):
         raise InvalidInputError(
-            f"--quick means --minutes 1: give one of --quick and {beside}", code="invalid-budget"
+            f"--quick means --minutes 1: give only one of --quick and {beside}", code="invalid-budget"
         )
     if terms.quick:
         terms = replace(terms, minutes=QUICK_MINUTES)
@@ -113,7 +113,7 @@ def tune_model(
         _run(out, server, files[0], named, upload, labels, output, detach=detach)
         return
     if upload.name is not None and len(files) > 1:
-        raise InvalidInputError("--name is for one file: here are several", code="invalid-request")
+        raise InvalidInputError("--name is for a single file, but you gave several", code="invalid-request")
     _check_output(out, output, detach=detach)
     with _client(out, server, detach=detach) as client:
         run_sweep(

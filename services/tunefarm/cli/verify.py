@@ -76,7 +76,7 @@ def _rows(predicate: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if digest is not None:
             yield from _row(f"made from {_text(material.get('name'))}", f"sha256 {digest}")
     if _object(definition, "internalParameters").get("simulated"):
-        yield "simulated", "by a farm without a compiler: it cannot be run"
+        yield "simulated", "by a simulated farm, which has no compiler: the artifact cannot be run"
     target = _object(asked, "target")
     yield from _row("target", " ".join(f"{name}={_text(target[name])}" for name in sorted(target)))
     yield from _row("precision", asked.get("precision"))

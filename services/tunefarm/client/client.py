@@ -108,7 +108,7 @@ class AsyncServer:
             name: Name of the model; the file's name by default.
             samples: Real inputs: a ``.npz`` file, or several (see `client.samples`). The artifact is compared on them first,
                 and timed on the first of them.
-            tags: Words by which people find the job again.
+            tags: Words to find the job by.
             note: A text for people.
             import_timeout_sec: Longest wait for the import; None for no limit.
             on_upload: Called with the bytes sent and the bytes in all.
@@ -163,7 +163,7 @@ class AsyncServer:
             values: Values of inputs that decide the network and become constants (``{"sr": 16000}``).
             name: Name of the model; the file's name by default.
             samples: Real inputs, as for `tune`.
-            tags: Words by which people find the job again.
+            tags: Words to find the job by.
             note: A text for people.
             import_timeout_sec: Longest wait for the import; None for no limit.
             on_upload: Called with the bytes sent and the bytes in all.

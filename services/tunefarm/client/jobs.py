@@ -33,7 +33,7 @@ class AsyncJobs(AsyncJobResults):
         Args:
             model_id: Imported model to tune.
             samples: Ids of samples of the model, which must be ready (see `client.samples`).
-            tags: Words by which people find the job again.
+            tags: Words to find the job by.
             note: A text for people.
             idempotency_key: Requests with equal keys create one job; a new key by default.
             **terms
@@ -54,7 +54,7 @@ class AsyncJobs(AsyncJobResults):
         """Check the terms and labels of a job on the server, before the upload of its model. Creates nothing.
 
         Args:
-            tags: Words by which people find the job again.
+            tags: Words to find the job by.
             note: A text for people.
             **terms
 

@@ -37,7 +37,7 @@ class AsyncSweeps(Resource):
         """Create a job for each combination of a model, a pool and a precision, at most 64.
 
         The budget is the sweep's. Pools work side by side: each has all of the time, which its jobs share equally. All jobs
-        share the trials equally; patience and least gain are each job's own.
+        share the trials equally; patience and least gain apply to each job by itself.
 
         Args:
             model_ids: Imported models: ids, ``name@version`` or names.
@@ -45,7 +45,7 @@ class AsyncSweeps(Resource):
             precisions: Formats of stored weights; by default the models' own.
             samples: Ids of checked samples (`client.samples.upload_all`) by the model that they belong to, named as in `model_ids`.
             refused: Files that are not among the models, which get a row with the reason: ``name``, ``code`` and ``message`` of each.
-            tags: Words by which people find the sweep and its jobs again.
+            tags: Words to find the sweep and its jobs by.
             note: A text for people.
             idempotency_key: Requests with equal keys create one sweep; a new key by default.
             **terms

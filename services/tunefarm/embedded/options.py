@@ -17,7 +17,7 @@ class FarmOptions:
 
     Attributes:
         host: Address that the API listens on.
-        port: Port of the API; 0 takes a free one.
+        port: Port of the API; 0 takes a free port.
         device_key: Pool that this machine joins as a device.
         device_name: Name of the device; None for the host's name.
         target: Target of the device, in any form that `parse_target` reads.

@@ -86,9 +86,9 @@ def _lines(services: Services, after: int) -> Iterator[str]:
 
 @router.post("/audit/prune", **operation("admin", "Prune the audit log", 409))
 def prune(body: AuditPrune, services: ServicesDep) -> AuditPruned:
-    """Deletes all entries up to one, which must be older than 30 days. Export them before.
+    """Deletes all entries up to one, which must be older than 30 days. Export them first.
 
-    A new entry, `audit-pruned`, says how many are gone, and the hash of the last one: the rest can still be verified.
+    A new entry, `audit-pruned`, says how many were deleted, and the hash of the last of them, so that the remaining entries can still be verified.
     """
     return AuditPruned(count=prune_audit(services, body.to, body.hash))
 
@@ -104,7 +104,7 @@ def check_audit(
         ),
     ] = None,
 ) -> AuditCheck:
-    """Reads the whole log and checks its chain of hashes. `broken` names the first entry that is not right. One at a time."""
+    """Reads the whole log and checks its chain of hashes. `broken` names the first wrong entry. Only one check runs at a time."""
     noted = None if head is None else parse_head(head)
     if head is not None and noted is None:
         raise InvalidInputError(

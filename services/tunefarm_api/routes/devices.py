@@ -87,7 +87,7 @@ def enrol(body: Enrol, request: Request, services: ServicesDep) -> MachineCreden
 def renew(request: Request, services: ServicesDep) -> DeviceCredential:
     """Takes a device's credential that ends soon, and returns the next one. The former one ends a day after the first use of the next one.
 
-    Agents call it when a heartbeat's `renew_credential` says so; whoever has another key gets `credential-not-due`.
+    Agents call it when a heartbeat's `renew_credential` says so; other keys get `credential-not-due`.
     """
     key, text = renew_credential(services, key_of(request))
     return DeviceCredential(

@@ -154,7 +154,7 @@ def list_events(
 def get_trace(job_id: JobId, services: ServicesDep) -> dict[str, Any]:
     """Where every second went, from the upload to the artifact, as a Chrome trace for `chrome://tracing` and Perfetto.
 
-    `otherData.seconds` sums the seconds up by what they went to; a moment counts once. Of a running job: until now.
+    `otherData.seconds` has the sum of seconds by activity; each moment counts once. For a running job, it ends now.
     """
     with services.uow.read() as repos:
         return job_trace(repos, repos.jobs.get(job_id)).to_chrome()
@@ -187,8 +187,8 @@ def download_artifact(
     so_far: Annotated[
         bool,
         Query(
-            description="Of a job without an artifact, send what it has so far: the job's `draft`. Another one may replace it: a `Range` "
-            "needs `If-Range`."
+            description="If the job has no artifact, send the artifact so far: the job's `draft`. A newer draft may replace it: a "
+            "`Range` needs `If-Range`."
         ),
     ] = False,
     if_none_match: Annotated[str | None, Header()] = None,
@@ -237,8 +237,7 @@ def download_envelope(
         str | None,
         Query(
             pattern="^[0-9a-f]{64}$",
-            description="The `ETag` of the file that it is to be of: if the job has another one by now, the problem is "
-            "`artifact-replaced`.",
+            description="The `ETag` of the signed file: if the job's file has changed, the problem is `artifact-replaced`.",
         ),
     ] = None,
 ) -> Response:
@@ -265,7 +264,7 @@ def measure(job_id: JobId, services: ServicesDep, body: MeasureIn | None = None)
 
     These are ONNX Runtime, those of the job, and those that the body names.
 
-    Read `measurements` until `state` is no longer `waiting` or `measuring`. A measurement that is under way already is that one.
+    Read `measurements` until `state` is no longer `waiting` or `measuring`. If a measurement is running already, it is returned.
     The latest measurement on a quiet device is what report, pages and lists show, unless it timed fewer networks than the shown one.
     """
     return Measurements.model_validate(
@@ -297,7 +296,7 @@ def get_report(job_id: JobId, services: ServicesDep) -> JobReport:
         "Get the report as a page",
         404,
         409,
-        answers={200: {"description": "The page: one file, complete in itself."}},
+        answers={200: {"description": "The page: one self-contained file."}},
     ),
 )
 def get_report_page(job_id: JobId, services: ServicesDep) -> Response:

@@ -56,7 +56,7 @@ def create_job(
 ) -> Job:
     """Tunes a model on the devices of a pool within a budget, then compiles, checks and packs the result.
 
-    With `options.search` false, it compiles at once, with the best records on file; kernels without one are untuned.
+    With `options.search` false, it compiles at once, with the best records on file; kernels without a record stay untuned.
 
     All detectable errors are reported at once: a `201` means that the job is queued.
     """
@@ -123,7 +123,7 @@ def list_jobs(
     limit: Limit = 50,
     cursor: Annotated[str | None, cursor_of("job")] = None,
 ) -> Page[Job]:
-    """Newest first, unless another `order` is given. Jobs that change places between two parts may be in both, or in none."""
+    """Newest first, unless another `order` is given. A job that moves in the order between two requests may be in both parts, or in none."""
     filters = JobFilters(
         state=state,
         device_key=device_key,
@@ -184,7 +184,7 @@ def retry(job_id: JobId, services: ServicesDep) -> Job:
 
 @router.post("/{job_id}/cancel", **operation("write", "Cancel a job", 404))
 def stop_job(job_id: JobId, services: ServicesDep) -> Job:
-    """Its records stay. Of an ended job, a measurement of its artifact that is under way is cancelled."""
+    """Its records stay. If the job has ended, this cancels a running measurement of its artifact."""
     return job_out(services, cancel_job(services, job_id))
 
 
@@ -206,13 +206,13 @@ def finish(job_id: JobId, services: ServicesDep) -> Job:
         404,
         409,
         410,
-        answers={200: {"model": Job, "description": "Such a job is under way already: this one."}},
+        answers={200: {"model": Job, "description": "Such a job is running already; it is returned."}},
     ),
 )
 def compile_so_far(job_id: JobId, response: Response, services: ServicesDep) -> Job:
-    """Starts a job without a search, on the same model and terms, and returns it; its artifact is what was asked for.
+    """Starts a job without a search, on the same model and terms, and returns it; its artifact is the requested one.
 
-    The first job goes on. On a device that they share, it waits while the artifact is compared and timed. It may be in any
+    The first job continues. On a device that they share, it waits while the artifact is compared and timed. It may be in any
     state: before its first round the artifact is untuned, and a cancelled job's records are taken, too.
     """
     submitted = compile_now(services, job_id)
@@ -234,7 +234,7 @@ def compile_so_far(job_id: JobId, response: Response, services: ServicesDep) -> 
         answers={
             200: {
                 "model": Job,
-                "description": "No job was started: this one is under way on these terms, or has an artifact of the present compiler.",
+                "description": "No job was started: the returned job runs on these terms, or has an artifact of the present compiler.",
             }
         },
     ),
@@ -253,7 +253,7 @@ def run_job_again(
 ) -> Job:
     """Starts a job with the model, terms, samples, tags and note of one that has ended, for schedules and after upgrades.
 
-    What was measured by the same compiler counts as tried; records of another one only teach. While a job on these terms is under
+    Configs that the same compiler measured count as tried; records of another compiler only train the cost model. While a job on these terms is under
     way, no other is started.
     """
     submitted = run_again(services, job_id, if_changed=only_if_changed)

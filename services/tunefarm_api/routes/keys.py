@@ -55,7 +55,7 @@ def list_keys(services: ServicesDep) -> Page[ApiKey]:
 
 @router.patch("/keys/{key_id}", **operation("admin", "Change an API key's limits", 404))
 def change_key(key_id: KeyId, body: ApiKeyChange, services: ServicesDep) -> ApiKey:
-    """They count at once for new uploads and jobs, also of keys that it was rotated to; what runs goes on."""
+    """They apply at once to new uploads and jobs, also to keys that replaced this one by rotation. Running uploads and jobs continue."""
     limits = None if body.limits is None else KeyLimits(**body.limits.model_dump())
     return ApiKey.model_validate(limit_api_key(services, key_id, limits))
 

@@ -66,7 +66,7 @@ async def upload_model(
         list[str] | None,
         Query(
             max_length=64,
-            description="Value of an input that decides the network and becomes a constant; once per input. A number, "
+            description="Value of an input that is a setting, and becomes a constant; once per input. A number, "
             "`true`, `false`, numbers with commas, or nested lists like `[[1,2],[3,4]]`.",
             examples=["sr=16000"],
         ),

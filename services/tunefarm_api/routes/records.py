@@ -79,7 +79,7 @@ async def add_records(
 ) -> RecordImport:
     """Adds records of another farm, of the library or of TVM's own search to the history.
 
-    All lines are read first: if one of them is no record, none is added. A record that the farm has is left out, so an import
+    All lines are read first: if a line is not a record, no record is added. A record that the farm has is left out, so an import
     can be repeated.
     """
     return RecordImport.model_validate(await receive_records(request, services, keep_unknown=keep_unknown))
@@ -87,7 +87,7 @@ async def add_records(
 
 @router.post("/records/purge", **operation("admin", "Purge a device's records", 404))
 def purge_device_records(body: RecordPurge, request: Request, services: ServicesDep) -> PurgedRecords:
-    """Deletes the records that a device measured (all, or of one certificate or ticket alone), and what compiles found out. Artifacts stay; `used_by` names their jobs."""
+    """Deletes the records that a device measured (all, or only those of one certificate or ticket), and what compiles found out with them. Artifacts stay; `used_by` names their jobs."""
     with services.uow.read() as repos:
         device_id = repos.references.find("device", body.device_id)
     purged = purge_records(

@@ -16,7 +16,7 @@ router = APIRouter(prefix="/v1", tags=["signing"])
 def list_signing_keys(services: ServicesDep) -> Page[SigningKey]:
     """The current key first, then former ones. Empty if the farm does not sign. Never split into parts.
 
-    Whoever can change what this server answers can name other keys: keep the keys from the first time, or get them another way.
+    An attacker who controls this server's answers can name other keys: keep the keys from the first request, or get them in another way.
     """
     keys = farm_keys(services.settings.signing_key)
     items = [

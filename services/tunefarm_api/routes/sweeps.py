@@ -57,7 +57,7 @@ def create_sweep(
     """Each combination of a model, a pool and a precision becomes a job, at most 64 of them.
 
     Pools work side by side: each has all of the budget's time, which its jobs share equally. All jobs share the trials equally;
-    patience and least gain are each job's own. A combination that cannot be tuned (a model that failed, a precision that a pool's
+    patience and least gain apply to each job by itself. A combination that cannot be tuned (a model that failed, a precision that a pool's
     target lacks) is `refused` and takes no share; the others are tuned.
     """
     if body.device_key is not None or body.options.precision is not None:
@@ -108,7 +108,7 @@ def get_sweep(sweep_id: SweepId, services: ServicesDep) -> SweepReport:
 
 @router.get("/{sweep_id}/report", **operation("read", "Get a sweep's report", 404))
 def get_sweep_report(sweep_id: SweepId, services: ServicesDep) -> SweepReport:
-    """The same as the sweep itself, for symmetry with jobs; each job has a report of its own."""
+    """The same as the sweep itself, as for jobs; each job has its own report."""
     return _report(services, sweep_id)
 
 
@@ -119,7 +119,7 @@ def get_sweep_report(sweep_id: SweepId, services: ServicesDep) -> SweepReport:
         "read",
         "Get a sweep's report as a page",
         404,
-        answers={200: {"description": "The page: one file, complete in itself."}},
+        answers={200: {"description": "The page: one self-contained file."}},
     ),
 )
 def get_sweep_report_page(sweep_id: SweepId, services: ServicesDep) -> Response:

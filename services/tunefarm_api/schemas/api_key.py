@@ -34,7 +34,7 @@ class ApiKeyChange(Input):
     """A change of an API key."""
 
     limits: KeyLimits | None = Field(
-        None, description="Its limits from now on, in place of those that it has; null leaves them."
+        None, description="Its new limits, which replace the present ones; null keeps the present ones."
     )
 
 

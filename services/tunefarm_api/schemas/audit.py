@@ -13,7 +13,7 @@ from tunefarm_db.values import AuditAction
 class AuditEntry(Output):
     """An entry of the audit log."""
 
-    seq: int = Field(description="Number of the entry; none is left out.")
+    seq: int = Field(description="Number of the entry, without gaps.")
     at: float = Field(description="Time of the action, Unix seconds.")
     actor: str | None = Field(
         description="Id of the API key that acted; null for the farm itself, or a stranger."
@@ -24,7 +24,9 @@ class AuditEntry(Output):
     )
     action: AuditAction = Field(description="What was done.")
     subject: str | None = Field(description="Id of what it was done to.")
-    details: dict[str, Any] = Field(description="More about it. `count`: this many equal ones are one entry.")
+    details: dict[str, Any] = Field(
+        description="Details. `count`: number of equal actions that this entry stands for."
+    )
     hash: str = Field(
         description="SHA-256 of a JSON array, without spaces and with sorted keys, of the hash before (64 zeros for the first "
         "entry) and the values of `seq`, `at`, `actor`, `via`, `address`, `action`, `subject`, `details`."
@@ -44,7 +46,7 @@ class AuditPrune(Input):
     to: int = Field(ge=1, lt=1 << 31, description="Number of the last entry to delete.")
     hash: str = Field(
         pattern="^[0-9a-f]{64}$",
-        description="Its hash, as an export has it: what is deleted is what the caller has seen.",
+        description="Its hash, as in an export, so that only entries that the caller has seen are deleted.",
     )
 
 
@@ -57,7 +59,7 @@ class AuditPruned(Output):
 class AuditCheck(Output):
     """A check of the audit log."""
 
-    seq: int = Field(description="Number of the last entry that is right: the log's last one if it is whole.")
+    seq: int = Field(description="Number of the last correct entry: the log's last entry if the chain holds.")
     hash: str = Field(
         description="Its hash. Note both elsewhere, and give them to a later check as `head=SEQ:HASH`."
     )

@@ -97,7 +97,7 @@ class EnrolmentTokenCreate(Input):
     valid_sec: float = Field(900.0, gt=0, le=7 * 86400, description="Validity in seconds.")
     guest: bool = Field(
         False,
-        description="Whether the device is somebody else's: its records count in its pool alone, which the token must name.",
+        description="Whether the device belongs to somebody else: then its records count only in its pool, which the token must name.",
     )
 
 

@@ -231,8 +231,9 @@ class Job(Output):
     )
     network_latency_sec: float | None = Field(
         None,
-        description="Measured latency of the whole network: the artifact's median, and before there is one the least of `networks`. "
-        "null until the network was timed; then `best_latency_sec` is an estimate, which leaves out what is between kernels.",
+        description="Measured latency of the whole network: the artifact's median, and before there is an artifact, the lowest of "
+        "`networks`. null until the network was timed: until then only the estimate `best_latency_sec` is known, which omits the time "
+        "between kernels.",
     )
     speedups: dict[str, ReportRatio] = Field(
         default_factory=dict,
@@ -244,10 +245,10 @@ class Job(Output):
     eta_sec: float | None = Field(
         None,
         description="Expected remaining seconds of the job, compile included, from the first limit to be reached at the mean pace so "
-        "far. null if nobody knows, or the job has no limit of time or trials.",
+        "far. null if it is unknown, or the job has no limit of time or trials.",
     )
     stop_reason: str | None = Field(
-        description="Limit that ended the search; `exhausted` where nothing was left to try; `finished` if somebody ended it; `no-search` "
+        description="Limit that ended the search; `exhausted` where nothing was left to try; `finished` if a user ended it; `no-search` "
         "or `no-tasks` where there was none. null before the end."
     )
     progress: Progress = Field(description="Progress of the job.")
@@ -277,10 +278,10 @@ class Measurements(Output):
         description="State of the last one that was asked for: `waiting` for a worker or a device, `measuring`, `failed`, or `idle`."
     )
     asked_at: float | None = Field(
-        description="When it was asked for, Unix seconds; null if nobody has asked for one."
+        description="When it was asked for, Unix seconds; null if no measurement was asked for."
     )
     error: StoredError | None = Field(
-        description="Why it failed, or what it is repeated after; null if nothing."
+        description="Why it failed, or the error after which it is tried again; null if there is none."
     )
     waiting: str | None = Field(description="What it waits for; null unless `state` is `waiting`.")
 

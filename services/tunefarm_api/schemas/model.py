@@ -160,7 +160,7 @@ class ModelBinding(Input):
     values: list[str] = Field(
         default=[],
         max_length=64,
-        description="Values of inputs that decide the network and become constants, one per input, as at the upload.",
+        description="Values of inputs that are settings, and become constants, one per input, as at the upload.",
         examples=[["sr=16000"]],
     )
 

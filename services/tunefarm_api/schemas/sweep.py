@@ -41,7 +41,7 @@ class SweepCreate(JobCheck):
     model_ids: Names = Field(
         description="Models to tune; they must be imported. Ids, `name@version`, or names, which mean their newest versions."
     )
-    device_keys: Names = Field(default=[], description="Pools; empty for the farm's only one.")
+    device_keys: Names = Field(default=[], description="Pools; empty for the farm's only pool.")
     precisions: Names = Field(
         default=[], description=f"One or several of these; empty for the models' own. {HELP['precision']}"
     )

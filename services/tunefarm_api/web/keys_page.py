@@ -28,7 +28,7 @@ from tunefarm_tuning.core.errors import InvalidInputError
 router = APIRouter(include_in_schema=False)
 
 _MAY = {
-    "read": "look",
+    "read": "see jobs, models, devices and records",
     "write": "upload, tune, cancel, webhooks",
     "device": "register devices, and report for them",
     "admin": "all of these, and manage devices and keys",
@@ -45,7 +45,7 @@ class KeyLine:
     """One key.
 
     Attributes:
-        state: `good`, `revoked` (or used up), or `expired`.
+        state: `valid`, `revoked` (or used up), or `expired`.
         may: What it may do, in words.
         limits: What it may use, and uses, in words.
         fields: The form of its limits: name, label, value and hint of each; empty for what has no limits of its own.
@@ -82,14 +82,14 @@ def keys_page(request: Request, services: ServicesDep) -> HTMLResponse:
     with services.uow.read() as repos:
         now = repos.now()
         lines = [_line(key, now) for key in reversed(keys)]
-        owners = {line.key.owner for line in lines if line.state == "good" and _is_persons(line.key)}
+        owners = {line.key.owner for line in lines if line.state == "valid" and _is_persons(line.key)}
         usage = {owner: usage_of(repos, owner) for owner in owners}
-    good = [_with_limits(line, usage) for line in lines if line.state == "good"]
-    old = [line for line in lines if line.state != "good"]
+    valid = [_with_limits(line, usage) for line in lines if line.state == "valid"]
+    old = [line for line in lines if line.state != "valid"]
     return page(
         "keys.html",
         request,
-        good=good,
+        valid=valid,
         old=old[:_MOST_OLD],
         scopes=[(scope, _MAY[scope]) for scope in SCOPES],
         fields=_fields(NO_LIMITS, None),
@@ -130,7 +130,7 @@ def revoke(key_id: str, request: Request, services: ServicesDep) -> Response:
 
 def _line(key: ApiKey, now: float) -> KeyLine:
     over = key.expires_at is not None and key.expires_at <= now
-    state = "revoked" if key.revoked_at is not None else "expired" if over else "good"
+    state = "revoked" if key.revoked_at is not None else "expired" if over else "valid"
     kind, _, of = key.scopes[0].partition(":") if key.scopes else ("", "", "")
     may = f"the rights of the key {of}, in a browser" if of else ", ".join(key.scopes)
     if kind == "enrol":
@@ -220,7 +220,7 @@ def _number_in(form: Form, name: str, least: float, most: float) -> float | None
     if not least <= value <= most or not (may_be_broken or value.is_integer()):
         raise InvalidInputError(
             f"the limit {name} must be a {'number' if may_be_broken else 'whole number'} from {least:g} to {most:g}, "
-            "or empty for none",
+            "or empty for no limit",
             code="invalid-number",
             field=name,
         )

@@ -246,7 +246,7 @@ def revoke_api_key(services: Services, key_id: str, *, by_key_id: str | None = N
         end = admins.pop(key_id, None)
         if end is not None and max(admins.values(), default=now) < max(end, now + _LEAST_LEFT_SEC):
             raise ConflictError(
-                "this is the last key with the scope admin, or all others end before it: create another one first",
+                "this is the last key with the scope admin, or all others expire before it: create another key first",
                 code="last-admin-key",
             )
         key = repos.api_keys.revoke(key_id)

@@ -230,8 +230,8 @@ def check_job(
     jobs = repos.usage.open_jobs(owner)
     if limits.open_jobs is not None and len(jobs) >= limits.open_jobs:
         raise QuotaError(
-            f"this API key may have {quantities.plural(limits.open_jobs, 'open job')}, and has {len(jobs)}: wait until one ends, "
-            "or cancel one",
+            f"this API key may have {quantities.plural(limits.open_jobs, 'open job')}, and has {len(jobs)}: wait until a job ends, "
+            "or cancel a job",
             code="quota-open-jobs",
             limit=limits.open_jobs,
             used=len(jobs),

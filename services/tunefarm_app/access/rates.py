@@ -76,7 +76,7 @@ class KeyRates:
             self._count(limiter, self._rate, key_id)
             return
         self._away_until = time.monotonic() + _AWAY_SEC
-        log.warning("rates are counted by this process alone: the broker does not answer")
+        log.warning("only this process counts rates: the broker does not answer")
         self._count(self._own, self._rate, key_id)
 
     def count_life(self, key_id: str) -> None:

@@ -20,7 +20,7 @@ _ACTIONS = {
 _WORDS = {
     DeviceEvent.DRAIN: ("drained", "drained by a person"),
     DeviceEvent.QUARANTINE: ("quarantined", "quarantined by a person"),
-    DeviceEvent.RELEASE: ("released", "released by a person, comes back with its agent's next heartbeat"),
+    DeviceEvent.RELEASE: ("released", "released by a person, is checked again at its agent's next heartbeat"),
 }
 
 

@@ -74,7 +74,7 @@ def renew_credential(services: Services, key: ApiKey) -> tuple[ApiKey, str]:
         old = repos.api_keys.find(key.id, lock=True)
         if old is None or old.revoked_at is not None or not is_due(old, repos.now()):
             raise ConflictError(
-                "this is no credential of a device that ends soon: agents replace it after half of its validity",
+                "this key is not a device credential that expires soon: agents replace a credential after half of its validity",
                 code="credential-not-due",
             )
         device_name = str(old.device_name)
@@ -83,7 +83,7 @@ def renew_credential(services: Services, key: ApiKey) -> tuple[ApiKey, str]:
         ]
         if old.rotated_at is not None and any(other.last_used_at is not None for other in others):
             raise ConflictError(
-                "the successor of this credential is in use: whoever still has this one enrols again",
+                "the successor of this credential is in use: an agent that still has this credential must enrol again",
                 code="credential-not-due",
             )
         for other in others:

@@ -96,7 +96,7 @@ def enrol_devices(
         check_name("name", name)
     check_name("device_key", device_key)
     if len(set(names)) < len(names):
-        raise InvalidInputError("two devices have one name", code="invalid-device", field="also")
+        raise InvalidInputError("two devices have the same name", code="invalid-device", field="also")
     others = [name for name in names if not _is_for(token, name)]
     if others or token.device_key not in (None, device_key):
         raise ConflictError(

@@ -89,7 +89,7 @@ def known_peak(row: DevicePeak | None) -> Peak | None:
 def certain_peak(peak: Peak) -> Peak:
     """Return a peak without its doubtful rates; `Peak.missing` says which they were, and why."""
     reasons = [
-        f"{dtype}: {flops_per_sec(rate.all_cores, 1.0)} on {peak.threads} cores, hardly more than on one: the device was busy, "
+        f"{dtype}: {flops_per_sec(rate.all_cores, 1.0)} on {peak.threads} cores, hardly more than on one core: the device was busy, "
         "and is measured again"
         for dtype, rate in peak.doubtful.items()
     ]

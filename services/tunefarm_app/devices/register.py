@@ -107,7 +107,7 @@ def _check_alike(other: Device, registration: DeviceRegistration, target: Target
         return
     raise ConflictError(
         f"devices of a pool must be identical: {registration.device_key} has {clean(other.name, 60)}, whose {differing} is "
-        f"{clean(pool_value, 200)}; that of {clean(registration.name, 60)} is {clean(own_value, 200)}. Choose another pool, "
+        f"{clean(pool_value, 200)}; the {differing} of {clean(registration.name, 60)} is {clean(own_value, 200)}. Choose another pool, "
         "for which `tunefarm device token --device-key KEY` creates a token",
         code="device-pool-mismatch",
         device_key=registration.device_key,
@@ -171,7 +171,7 @@ def _refuse_other_life(device: Device, *, silent_sec: float, services: Services)
     if silent_sec < services.settings.device_stale_sec:
         # Two agents with one name that both register again would take the device from each other for ever.
         raise ConflictError(
-            f"another live agent has registered as {device.name}: give one of them another name",
+            f"another live agent has registered as {device.name}: give one of the two another name",
             code="device-taken",
             device_id=device.id,
         )

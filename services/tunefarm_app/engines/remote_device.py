@@ -27,7 +27,7 @@ def remote_device(device: Device, gateway: GatewayWay | None = None) -> RemoteDe
         )
     if gateway is None:
         raise TransientError(
-            f"{device.name} is connected with the farm's gateway, and this worker knows none: set TUNEFARM_GATEWAY",
+            f"{device.name} is connected with the farm's gateway, but this worker has no gateway configured: set TUNEFARM_GATEWAY",
             code="no-gateway-here",
         )
     host, port = host_and_port(gateway.address)

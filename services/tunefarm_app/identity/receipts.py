@@ -88,6 +88,6 @@ class ReceiptReader:
                 raise ValueError("it is of another session")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DeviceLostError(
-                "the session has no receipt of the farm's gateway: are gateway and worker of one release?"
+                "the session has no receipt of the farm's gateway: are gateway and worker of the same release?"
             ) from error
         return SessionOrigin(certificate_sha256=certificate, ticket_jti=ticket_id)

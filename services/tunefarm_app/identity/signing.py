@@ -1,6 +1,6 @@
 """The key that the farm signs its results with, as a file, and the file of its public keys beside it.
 
-``FILE`` holds the Ed25519 key (PEM, mode 0600): for workers alone, which sign what they compiled, and for whoever writes backups.
+``FILE`` holds the Ed25519 key (PEM, mode 0600): for workers only, which sign what they compiled, and for whoever writes backups.
 ``FILE.pub`` holds the public keys, the present one first, then those of former keys: for everybody.
 """
 
@@ -76,7 +76,7 @@ class SigningKey:
         if not isinstance(key, Ed25519PrivateKey):
             raise _no_key(f"{path} holds a key of another kind than Ed25519", _CREATE)
         if mode & (stat.S_IROTH | stat.S_IWOTH):
-            raise _no_key(f"every user can read or replace {path}", f"`chmod 600 {path}` ends that")
+            raise _no_key(f"every user can read or replace {path}", f"`chmod 600 {path}` fixes that")
         return cls(key)
 
     @property
@@ -145,7 +145,7 @@ def create_signing_key(path: Path) -> str:
     with _alone(path):
         if path.exists():
             raise ConflictError(
-                f"{path} exists already: `tunefarm signing rotate` replaces a key by a new one",
+                f"{path} exists already: `tunefarm signing rotate` replaces a key with a new key",
                 code="signing-key-exists",
             )
         return _write_new(path)

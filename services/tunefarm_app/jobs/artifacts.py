@@ -63,13 +63,11 @@ def signed_statement(
     """
     artifact = best_so_far(repos, job) if so_far else artifact_of(repos, job)
     if sha256 not in (None, artifact.sha256):
-        raise NotFoundError(
-            "the job has another file than this one by now: download it again", code="artifact-replaced"
-        )
+        raise NotFoundError("the job's file has changed: download it again", code="artifact-replaced")
     if artifact.envelope is None:
         raise NotFoundError(
             "the artifact has no signed statement: the farm had no signing key when it was compiled. A new job for the model starts from "
-            "the same records; it is signed if the farm has a key by now (`tunefarm signing list`)",
+            "the same records; it is signed if the farm has a key now (`tunefarm signing list`)",
             code="not-signed",
         )
     return artifact.name, artifact.envelope
@@ -83,7 +81,7 @@ def check_signed(settings: Settings, artifact: Artifact | Draft) -> None:
     """
     if settings.require_signatures and artifact.envelope is None:
         raise ConflictError(
-            "this farm hands out signed artifacts alone, and the worker that made this one did not sign: compile it again "
+            "this farm delivers only signed artifacts, and the worker that made this artifact did not sign it: compile it again "
             "(`tunefarm compile`) on workers that have TUNEFARM_SIGNING_KEY",
             code="artifact-unsigned",
         )

@@ -94,7 +94,7 @@ def _has_searched(job: Job) -> bool:
 def _change(repos: Repositories, job: Job, steps: tuple[Step, ...], change: JobChange) -> Step | None:
     priority = job.priority if change.priority is None else parse_priority(change.priority)
     if job.state.is_finished:
-        why = ": submit another job, which starts from this one's records" if change.budget else ""
+        why = ": submit another job, which starts from this job's records" if change.budget else ""
         raise ConflictError(
             f"the job {job.state.clause} already{why}", code="job-state", state=job.state.value
         )
@@ -107,7 +107,7 @@ def _change(repos: Repositories, job: Job, steps: tuple[Step, ...], change: JobC
         return None
     if not searches(job):
         raise ConflictError(
-            "the job does not search: submit another one with this budget",
+            "the job does not search: submit another job with this budget",
             code="search-ended",
             stop_reason="no-search",
         )

@@ -164,7 +164,7 @@ def retry_job(services: Services, job_id: str) -> Job:
             return job
         if job.state is not JobState.FAILED or step is None:
             raise ConflictError(
-                f"the job {job.state.clause}: only a failed one can be retried",
+                f"the job {job.state.clause}: only a failed job can be retried",
                 code="job-state",
                 state=job.state.value,
             )

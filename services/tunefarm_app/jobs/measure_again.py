@@ -111,7 +111,7 @@ def _why_waiting(repos: Repositories, job: Job, step: Step | None) -> str | None
     if step is None or step.state is not StepState.READY:
         return None
     if step.error is not None and step.not_before > repos.now():
-        return f"waiting to repeat it after: {step.error.get('message', '')}"
+        return f"waiting to retry after an error: {step.error.get('message', '')}"
     return without_device(job.device_key, repos.devices.counts(job.device_key)) or FOR_A_WORKER
 
 

@@ -48,7 +48,7 @@ class JobRequest(JobTerms):
         of: The job whose artifact so far this is, if it is one (`compile_now`).
         sweep: The sweep that it is a part of, if it is.
         again: The first of the jobs with these terms, if it is not the first (`again.run_again`).
-        tags: Words by which people find the job again; they, and the `note`, are no terms of it.
+        tags: Words to find the job by; they, and the `note`, are no terms of it.
     """
 
     model_id: str

@@ -209,7 +209,7 @@ def _cells(repos: Repositories, request: SweepRequest) -> Iterator[_Cell]:
     models = [repos.models.get(model_id, deleted=True) for model_id in dict.fromkeys(request.model_ids)]
     if strangers := sorted(set(request.samples) - {model.id for model in models}):
         raise InvalidInputError(
-            f"samples are given for {strangers[0]}, which is no model of the sweep", code="invalid-request"
+            f"samples are given for {strangers[0]}, which is not a model of the sweep", code="invalid-request"
         )
     pools: list[str | None] = [*dict.fromkeys(request.device_keys)] or [None]
     precisions = list(dict.fromkeys(parse_precision(name).value for name in request.precisions or (None,)))

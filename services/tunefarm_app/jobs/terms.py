@@ -163,7 +163,7 @@ def _device_of(repos: Repositories, device_key: str | None) -> Device:
     if device_key is None:
         if len(known) > 1:
             raise InvalidInputError(
-                f"the farm has several pools: name one as the device key: {_some(known)}",
+                f"the farm has several pools: name a pool as the device key: {_some(known)}",
                 code="device-key-required",
                 known=list(known),
             )

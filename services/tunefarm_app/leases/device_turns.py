@@ -40,7 +40,7 @@ def why_waiting(job: Job, step: Step | None, now: float) -> str | None:
     if step is None or step.state is not StepState.READY or job.state.is_finished:
         return None
     if step.not_before > now and step.error is not None:
-        return f"waiting to repeat the {step.kind} step after: {step.error.get('message', '')}"
+        return f"waiting to retry the {step.kind} step after an error: {step.error.get('message', '')}"
     for_a_device = job.progress.get("waiting")
     if isinstance(for_a_device, str) and job.progress.get("waiting_told") != FOR_A_WORKER:
         return for_a_device

@@ -1,4 +1,4 @@
-"""Tags and notes of models and jobs: words and a text by which people find them again."""
+"""Tags and notes of models and jobs: words and a text to find them by."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def check_tag(tag: str) -> str:
     letters = "".join(letter for letter in plain if not category(letter).startswith("M"))
     if len(plain) > MAX_TAG or plain[:1] != letters[:1] or not _TAG.fullmatch(letters):
         raise InvalidInputError(
-            f"{clean(tag, 60)!r} is no tag: a tag has up to {MAX_TAG} letters, digits and any of . _ : / + = - between "
+            f"{clean(tag, 60)!r} is not a tag: a tag has up to {MAX_TAG} letters, digits and any of . _ : / + = - between "
             "them, and no spaces",
             code="invalid-tag",
         )

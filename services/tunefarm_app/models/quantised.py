@@ -55,7 +55,7 @@ def job_model(services: Services, job: Job, row: ModelRow) -> Model:
         model = _known(services, repos, job, row)
     if model is None:
         raise NotFoundError(
-            "the job's quantised network is not there: start another job on the same terms, which makes it again",
+            "the job's quantised network is missing: start another job on the same terms, which creates it again",
             code="quantised-not-found",
         )
     return model

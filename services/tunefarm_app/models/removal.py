@@ -33,7 +33,8 @@ def delete_model(services: Services, model_id: str) -> Model:
             sweep_ids = list(repos.sweeps.of_jobs([job.id for job in jobs]))
             of_sweeps = f" (of {quantities.plural(len(sweep_ids), 'sweep')}: {', '.join(sweep_ids[:3])})"
             raise ConflictError(
-                f"{len(jobs)} job(s) of this model are not finished{of_sweeps if sweep_ids else ''}: cancel them first, or wait",
+                f"{quantities.plural(len(jobs), 'job')} of this model {'has' if len(jobs) == 1 else 'have'} not ended"
+                f"{of_sweeps if sweep_ids else ''}: cancel first, or wait",
                 code="model-in-use",
                 job_ids=[job.id for job in jobs[:20]],
                 **({"sweep_ids": sweep_ids[:20]} if sweep_ids else {}),

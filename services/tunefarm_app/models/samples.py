@@ -18,6 +18,7 @@ from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.blob_store import StoredBlob
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import AuditAction, SampleFile, SampleState, Step, StepKind
+from tunefarm_text.quantities import plural
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.reference.samples import MAX_SAMPLE_FILES, check_sample_head
@@ -97,7 +98,7 @@ def _register(
         if samples is None:
             if len(repos.samples.of_model(model.id)) >= MAX_PER_MODEL:
                 raise ConflictError(
-                    f"the model has {MAX_PER_MODEL} files of samples: delete some",
+                    f"the model has {MAX_PER_MODEL} files of samples, which is the limit: delete some",
                     code="too-many-samples",
                     limit=MAX_PER_MODEL,
                 )
@@ -159,7 +160,7 @@ def delete_samples(services: Services, model_id: str, samples_id: str) -> None:
         ]
         if users:
             raise ConflictError(
-                f"{len(users)} job(s) with these samples are not finished: cancel them first, or wait",
+                f"{plural(len(users), 'job')} with these samples {'has' if len(users) == 1 else 'have'} not ended: cancel first, or wait",
                 code="samples-in-use",
                 job_ids=users[:20],
             )

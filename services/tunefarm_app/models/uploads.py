@@ -74,7 +74,7 @@ def begin_upload(
     with services.uow.write() as repos:
         if repos.uploads.count_open(api_key_id) >= MAX_OPEN:
             raise ConflictError(
-                f"this key has {MAX_OPEN} unfinished uploads: finish or delete some",
+                f"this key has {MAX_OPEN} unfinished uploads, which is the limit: finish or delete some",
                 code="too-many-uploads",
                 limit=MAX_OPEN,
             )

@@ -190,7 +190,8 @@ def read_manifest(data: bytes) -> Backup:
         manifest = json.loads(data)
         if manifest.pop("format") != FORMAT:
             raise InvalidInputError(
-                "the backup is from a newer version of tunefarm: use that version", code="bad-backup"
+                "the backup is from a newer version of tunefarm: restore it with that version",
+                code="bad-backup",
             )
         names = {name: tuple(manifest[name]) for name in ("blobs", "missing")}
         if not all(isinstance(name, str) for of_kind in names.values() for name in of_kind):
@@ -246,7 +247,7 @@ def _verify(archive: tarfile.TarFile, path: Path, key_file: Path, digests: Mappi
     keys, named = read_public_keys(key_file), f"{path}: {ENVELOPE}"
     if ENVELOPE not in archive.getnames():
         raise InvalidInputError(
-            f"{path} is not verified: nobody has signed it. Its farm had no signing key, or it was made by an older version. Without "
+            f"{path} is not verified: it has no signature. Its farm had no signing key, or it was made by an older version. Without "
             "--verify-key it is restored unverified",
             code="no-envelope",
         )
@@ -254,7 +255,7 @@ def _verify(archive: tarfile.TarFile, path: Path, key_file: Path, digests: Mappi
     signed = open_envelope(data, keys, named=named, keys_named=str(key_file))
     if dict(read_statement(signed, predicate_type=BACKUP, named=named).subjects) != digests:
         raise InvalidInputError(
-            f"{named} is signed, but is of another backup: manifest or database were replaced",
+            f"{named} is signed, but the signature belongs to another backup: manifest or database were replaced",
             code="wrong-subject",
         )
 

@@ -26,9 +26,9 @@ SLOW_ON_ALL_CORES = 2.0
 
 
 _ADVICE = {
-    DeviceState.OFFLINE: "offline: start its agent (`tunefarm device join`). If it runs, see its log.",
+    DeviceState.OFFLINE: "offline: start its agent (`tunefarm device join`). If the agent runs, read its log.",
     DeviceState.CHECKING: "checking: a worker has to calibrate it. If that takes more than a minute, no worker serves the queue "
-    "tune: start one with `tunefarm worker --queues tune`.",
+    "tune: start a worker with `tunefarm worker --queues tune`.",
     DeviceState.QUARANTINED: "quarantined: a clean calibration releases it. If a person quarantined it, or it broke TVM's protocol, use "
     "`tunefarm device release`.",
     DeviceState.DRAINING: "draining: a person took it out of work; `tunefarm device release` gives it work again.",
@@ -40,11 +40,11 @@ def check_gateway(services: Services) -> CheckResult:
     settings = services.settings
     if not settings.gateway or settings.gateway_dir is None:
         if settings.engine == "replay":
-            return ok("gateway", "none is needed: measurements are replayed")
+            return ok("gateway", "no gateway is needed: measurements are replayed")
         return failed(
             "gateway",
-            "the farm has none, and no device can join it",
-            "Start one (`python -m tunefarm_workers.gateway --port 9443`), and set TUNEFARM_GATEWAY and TUNEFARM_GATEWAY_DIR.",
+            "the farm has no gateway, so no device can join it",
+            "Start a gateway (`python -m tunefarm_workers.gateway --port 9443`), and set TUNEFARM_GATEWAY and TUNEFARM_GATEWAY_DIR.",
         )
     host, port = host_and_port(settings.gateway)
     try:
@@ -65,7 +65,9 @@ def check_devices(services: Services) -> CheckResult:
     devices = _devices(services)
     if not devices:
         return failed(
-            "devices", "there is none", "Add one: `tunefarm device join` on it, or `tunefarm serve` here."
+            "devices",
+            "there is none",
+            "Add a device: run `tunefarm device join` on it, or `tunefarm serve` here.",
         )
     up = [device for device in devices if device.state in UP_STATES]
     counts = Counter(device.state.value for device in devices)
@@ -101,7 +103,7 @@ def check_linkers(services: Services) -> CheckResult:
         "linker",
         "; ".join(texts),
         "Install it on every machine with a worker: its kernels and artifacts are linked there. If no worker runs on this machine, "
-        "run `tunefarm doctor` where one does.",
+        "run `tunefarm doctor` on a machine with a worker.",
     )
 
 
@@ -120,7 +122,7 @@ def check_sessions(services: Services) -> CheckResult:
         return warning(
             "sessions",
             message,
-            "What a farm sends runs as root there, held by the sandbox alone. Make a user for it (`useradd --system tunefarm-session`), and "
+            "There, what a farm sends runs as root, and only the sandbox confines it. Create a user for it (`useradd --system tunefarm-session`), and "
             "start the agent again.",
         )
     return ok("sessions", message)

@@ -104,7 +104,7 @@ def check_steps(services: Services) -> CheckResult:
             "steps",
             f"the worker of a {abandoned[0].kind} step has been gone for over a minute, and the reconciler "
             "has not taken the step back",
-            "Start an API process, which runs the reconciler. If one runs, see its log.",
+            "Start an API process, which runs the reconciler. If an API process runs, read its log.",
         )
     late = [
         summary
@@ -117,7 +117,7 @@ def check_steps(services: Services) -> CheckResult:
         return _overdue(max(late, key=lambda summary: summary.overdue_sec), steps)
     running = sum(summary.count for summary in steps if summary.state is StepState.LEASED)
     waiting = sum(summary.count for summary in steps if summary.state is StepState.READY)
-    return ok("steps", f"{running} running, {waiting} waiting, none overdue")
+    return ok("steps", f"{running} running, {waiting} waiting, no step overdue")
 
 
 def _overdue(late: OpenSteps, steps: tuple[OpenSteps, ...]) -> CheckResult:
@@ -131,7 +131,7 @@ def _overdue(late: OpenSteps, steps: tuple[OpenSteps, ...]) -> CheckResult:
     return failed(
         "steps",
         f"{message}, and no worker serves that queue",
-        f"Start one: `tunefarm worker --queues {queue}`. If one runs, it uses another broker or database.",
+        f"Start a worker: `tunefarm worker --queues {queue}`. If a worker runs, it uses another broker or database.",
     )
 
 
@@ -184,7 +184,7 @@ def check_webhooks(services: Services) -> CheckResult:
         return failed(
             "webhooks",
             f"a delivery to {overdue.id} has been due for {overdue.overdue_sec:.0f} s, and no process sends it",
-            "Start an API process, which sends them. If one runs, see its log.",
+            "Start an API process, which sends them. If an API process runs, read its log.",
         )
     bad = [webhook for webhook in webhooks if _is_bad_webhook(webhook)]
     if bad:
@@ -246,14 +246,14 @@ def check_signatures(services: Services) -> CheckResult:
     if not settings.require_signatures:
         return ok(
             "signatures",
-            f"workers with the key sign, others may not: {quantities.plural(unsigned, 'artifact')} without a statement "
+            f"only workers with the key sign: {quantities.plural(unsigned, 'artifact')} without a statement "
             "(TUNEFARM_REQUIRE_SIGNATURES)",
         )
     if unsigned:
         return warning(
             "signatures",
             f"required: {quantities.plural(unsigned, 'artifact')} without a statement, which the API does not hand out",
-            "Compile these jobs again. If there are new ones, a worker runs without TUNEFARM_SIGNING_KEY.",
+            "Compile these jobs again. If their number grows, a worker runs without TUNEFARM_SIGNING_KEY.",
         )
     return ok("signatures", "required, and every artifact has its statement")
 
@@ -265,7 +265,7 @@ def check_baselines(_services: Services) -> CheckResult:
     missing = [name for name, version in installed.items() if version is None]
     message = ", ".join(["onnxruntime always", *named])
     if missing:
-        message += f"; {' and '.join(missing)} not installed here (pip install 'tunefarm[baselines]' on the device, if they are wanted)"
+        message += f"; {' and '.join(missing)} not installed here (to time them, pip install 'tunefarm[baselines]' on the device)"
     return ok("baselines", message)
 
 

@@ -78,7 +78,7 @@ def _recipient(text: str) -> Recipient:
         return kind.from_str(text.strip())
     except (RecipientError, ValueError) as error:
         raise InvalidInputError(
-            f"{text[:80]!r} is no public key of age: {_HINT}", code="bad-recipient"
+            f"{text[:80]!r} is not a public key of age: {_HINT}", code="bad-recipient"
         ) from error
 
 
@@ -99,7 +99,7 @@ def read_identities(path: Path) -> tuple[Identity, ...]:
         keys = tuple(x25519.Identity.from_str(line.strip()) for line in text.splitlines() if _is_key(line))
     except (IdentityError, ValueError) as error:
         raise InvalidInputError(
-            f"{path} holds no secret key that can be used: one of age-keygen, or an SSH key (Ed25519 or RSA) without a passphrase",
+            f"{path} holds no secret key that can be used. Use a key of age-keygen, or an SSH key (Ed25519 or RSA) without a passphrase",
             code="bad-identity",
         ) from error
     if not keys:
@@ -115,7 +115,7 @@ def _read(path: Path, code: str) -> str:
     except OSError as error:
         raise InvalidInputError(f"{path}: {error.strerror or error}; {_HINT}", code=code) from error
     except UnicodeDecodeError as error:
-        raise InvalidInputError(f"{path} is no file of keys", code=code) from error
+        raise InvalidInputError(f"{path} is not a file of keys", code=code) from error
     if len(data) > _MAX_KEY_BYTES:
         raise InvalidInputError(
             f"{path} is longer than the {_MAX_KEY_BYTES:,} bytes of a file of keys", code=code
@@ -170,7 +170,7 @@ def opened(path: Path, identity: Path | None, folder: Path) -> Iterator[BinaryIO
         if not is_encrypted:
             if identity is not None:
                 raise InvalidInputError(
-                    f"{path} is not encrypted: leave --identity out if you trust it all the same",
+                    f"{path} is not encrypted: if you trust it, omit --identity",
                     code="not-encrypted",
                 )
             yield file
@@ -188,7 +188,7 @@ def opened(path: Path, identity: Path | None, folder: Path) -> Iterator[BinaryIO
                 if isinstance(error, OSError) and error.errno is not None:
                     raise
                 raise InvalidInputError(
-                    f"{path} cannot be decrypted with {identity}: it is encrypted for other keys, or damaged ({error})",
+                    f"{path} cannot be decrypted with {identity}: it is encrypted for other keys, or it is damaged ({error})",
                     code="wrong-identity",
                 ) from error
             plain.seek(0)

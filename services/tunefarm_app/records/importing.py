@@ -69,10 +69,14 @@ def read_records(lines: Iterable[bytes]) -> Iterator[tuple[int, TuningRecord]]:
             record = TuningRecord.from_json(line.decode("utf-8"))
             _check(record)
         except (InvalidRecordError, UnicodeDecodeError) as error:
-            reason = error.message if isinstance(error, InvalidRecordError) else "not text in UTF-8"
+            reason = (
+                error.message
+                if isinstance(error, InvalidRecordError)
+                else "the records are not text in UTF-8"
+            )
             if not line.endswith(b"\n") and not line.rstrip().endswith(b"}"):
                 raise InvalidRecordError(
-                    f"line {number}: the last line is cut; is the file being written, or was its writer killed?",
+                    f"line {number}: the last line is incomplete: the file is still being written, or its writer was killed",
                     code="records-incomplete",
                     line=number,
                 ) from error
@@ -151,7 +155,7 @@ def _new_ones(
         fits = space is not None and space.space_key == record.space_key
         if space is not None and fits and (reason := misfit(space.space, record.config)):
             raise InvalidRecordError(
-                f"line {number}: the config is none of its kernel's config space: {clean(reason, 200)}",
+                f"line {number}: the config is not in its kernel's config space: {clean(reason, 200)}",
                 line=number,
             )
         if not keep_unknown and record.toolchain not in toolchains:

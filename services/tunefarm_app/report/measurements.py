@@ -99,9 +99,9 @@ def which_is_shown(measurements: Sequence[ReportMeasurement]) -> str:
     which = (
         "the latest on a quiet device counts"
         if shown.quiet
-        else "none is known to be of a quiet device: the latest counts"
+        else "no measurement is known to be from a quiet device: the latest counts"
     )
-    return f"of those that timed {' and '.join(beside)} too, {which}" if beside else which
+    return f"among those that also timed {' and '.join(beside)}, {which}" if beside else which
 
 
 _BESIDE = "measured_beside"

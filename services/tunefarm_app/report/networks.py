@@ -13,10 +13,10 @@ from tunefarm_text.quantities import duration, tuned_kernels
 _CPU = "llvm"
 _ESTIMATE = "Until then the latency is an estimate: the sum of the kernels' best times."
 _CURVE = "The curve is an estimate: the sum of the kernels' best times."
-_ENDS = "The first and the last point are the whole network as the job's compile measured it: untuned, and as the artifact."
+_ENDS = "The compile measured the first and the last point: the untuned network, and the artifact."
 _THIN = "The thin curve is an estimate: the sum of the kernels' best times."
 _REASONS: Mapping[str, str] = {
-    "runs-parts": "ONNX Runtime runs parts of the network, and a search times only networks that are compiled whole",
+    "runs-parts": "ONNX Runtime runs parts of the network, and a search times only networks that are compiled completely",
     "draft-elsewhere": "no worker's machine can run code for this target, and a worker checks each network before a device times it",
 }
 """Why a network is not timed, by the code of the error that says so."""
@@ -82,7 +82,7 @@ def _why_never(job: Job, rows: Sequence[NetworkTiming], settings: Settings, draf
     if job.target.get("kind") != _CPU:
         return "on a GPU the compile needs the device, which the search holds"
     if not settings.max_drafts_bytes or not settings.network_timing_share:
-        return "this farm's settings leave out timings before that"
+        return "this farm's settings switch these timings off"
     error = rows[-1].error if rows else None
     if error is not None:
         return _REASONS.get(str(error.get("code")), str(error.get("message", "")))
@@ -90,7 +90,7 @@ def _why_never(job: Job, rows: Sequence[NetworkTiming], settings: Settings, draf
         return _REASONS.get(str(draft.error.get("code")), str(draft.error.get("message", "")))
     after_sec, wall_sec = settings.network_timing_after_sec, job.budget.get("wall_sec")
     if wall_sec is not None and wall_sec <= after_sec:
-        return f"a search of {duration(wall_sec)} is too short, it begins after {duration(after_sec)}"
+        return f"a search of {duration(wall_sec)} is too short: timing begins after {duration(after_sec)}"
     return ""
 
 
@@ -103,6 +103,4 @@ def _ended_before(job: Job, rows: Sequence[NetworkTiming], settings: Settings) -
         )
     if not rows:
         return "the search ended before the network was compiled"
-    return (
-        f"the search ended before a timing was due, which may take {settings.network_timing_share:.0%} of it"
-    )
+    return f"the search ended before a timing was due: timings may take {settings.network_timing_share:.0%} of it"

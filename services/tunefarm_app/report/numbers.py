@@ -214,7 +214,7 @@ def untried_sentence(tasks: Sequence[JobTask], report: Mapping[str, Any] | None 
     share = percent(len(missing) / own)
     return (
         f"The search ended before {plural(len(missing), 'kernel')} of {own} ({share}) had a turn: "
-        f"{'it was' if len(missing) == 1 else 'they were'} not tried. A larger budget reaches them."
+        f"{'it was' if len(missing) == 1 else 'they were'} not tried. A larger budget reaches {'it' if len(missing) == 1 else 'them'}."
     )
 
 

@@ -149,16 +149,16 @@ def _from_artifact(
 
 
 def _caveats(job: Job, artifact: Artifact | None) -> list[str]:
-    caveats = ["The compile takes the best records of its farm, as they are then."]
+    caveats = ["The compile uses the best records that the farm has at that time."]
     if searches(job):
         caveats = [
-            "The search depends on its timings: if one differs, the same seed tries other candidates.",
+            "The search depends on its timings: if a timing differs, the same seed tries other candidates.",
             "The search starts from the records of its farm.",
         ]
     if sample_ids(job.options):
-        caveats.append("The samples are not in the artifact: only who has the files can compare on them.")
+        caveats.append("The samples are not in the artifact: the comparison on them needs their files.")
     if job.budget.get("wall_sec") is not None or job.budget.get("min_gain_per_min") is not None:
-        caveats.append("A limit in seconds ends after more trials on a faster machine.")
+        caveats.append("A search with a time limit does more trials on a faster machine.")
     if others := sorted(
         (name, value) for name, value in job.options.items() if name not in _NAMED_BY_THE_COMMAND
     ):

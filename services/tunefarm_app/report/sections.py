@@ -25,7 +25,7 @@ class ReportDisturbance(ReportSection):
     )
     of_fastest: bool = Field(
         False,
-        description="Whether the remaining samples are of the fastest inferences alone, because other work slowed the others.",
+        description="Whether the remaining samples are only of the fastest inferences, because other work slowed the others.",
     )
     others_cores: float | None = Field(
         None, description="Cores that other work took on average; null if the device does not tell."
@@ -50,7 +50,7 @@ class ReportTiming(ReportSection):
     )
     threads: int | None = Field(description="Number of threads of the kernels; null if unknown.")
     disturbance: ReportDisturbance | None = Field(
-        None, description="Other work on the device meanwhile; null if nobody looked."
+        None, description="Other work on the device meanwhile; null if unknown."
     )
 
 
@@ -167,7 +167,7 @@ class ReportMeasurement(ReportSection):
     device_model: str | None = Field(description="Model of the device; null if unknown.")
     at_compile: bool = Field(description="Whether the compile measured it.")
     quiet: bool | None = Field(
-        description="Whether other work on the device hardly slowed it; null if nobody looked."
+        description="Whether other work on the device hardly slowed it; null if unknown."
     )
     shown: bool = Field(
         description="Whether report, pages and lists show this one: the latest quiet one; if none is quiet, the latest. One that "
@@ -193,7 +193,7 @@ class ReportNetwork(ReportSection):
     low_sec: float | None = Field(description="Lower end of its 95 % interval; null if there is one sample.")
     high_sec: float | None = Field(description="Upper end of it.")
     quiet: bool | None = Field(
-        description="Whether other work on the device hardly slowed it; null if nobody looked."
+        description="Whether other work on the device hardly slowed it; null if unknown."
     )
     device: str | None = Field(description="Name of the device.")
     tuned_sec: float = Field(description="Seconds of search when it was timed.")

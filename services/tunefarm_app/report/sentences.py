@@ -79,7 +79,7 @@ def _inputs_of(checks: ReportChecks) -> str:
     sets = sum(file.sets for file in checks.samples.files)
     of_all = f"{used} of {plural(sets, 'sample set')}" if used < sets else plural(sets, "sample set")
     is_alone = all(input_set.sample is not None for input_set in checks.input_sets)
-    return f"the user's samples ({of_all}){' alone' if is_alone else ' and on random inputs'}"
+    return f"the user's samples ({of_all}){' only' if is_alone else ' and on random inputs'}"
 
 
 def _precision(precision: ReportPrecision, weights: ReportStored) -> str:
@@ -154,7 +154,7 @@ def _how_far_off(baseline: ReportBaseline) -> str:
 def _against(ratio: ReportRatio, than: str) -> str:
     """Return how fast the artifact is, and whether the timings can tell it from the other network at all."""
     if not quantities.is_known(ratio.low, ratio.high):
-        return f"not comparable with {than} by these timings: other work slowed one of the two more than the other"
+        return f"not comparable with {than} by these timings: other work disturbed them unequally"
     slower = "slower: " if ratio.verdict == "slower" else ""
     unclear = ": the timings do not tell the two apart" if ratio.verdict == "same" else ""
     return f"{slower}{ratio.text} as fast as {than}{unclear}"
@@ -182,7 +182,7 @@ def rough_latencies(latency: ReportLatency | None) -> list[str]:
             if disturbance.others_cores is not None
             else "the samples vary"
         )
-        return [f"How much faster the artifact is, is known only roughly: {why}. {again}."]
+        return [f"The speed-up of the artifact is known only roughly: {why}. {again}."]
     named = {
         "the artifact": latency.tuned,
         **{latency.title(name): timing for name, timing in latency.others().items()},
@@ -258,8 +258,8 @@ def not_measured(report: JobReport) -> list[str]:
     once = [kernel.name for kernel in report.kernels if _is_single(kernel.untuned)]
     if once:
         sentences.append(
-            f"The spread of {plural(len(once), 'untuned kernel')}: called only once, since much slower than "
-            "the tuned form or without one."
+            f"The spread of {plural(len(once), 'untuned kernel')}: called only once, because it is much slower than the "
+            "tuned form, or has no tuned form."
         )
     if report.checks is not None and report.checks.samples is None:
         sentences.append("Accuracy on real data: outputs were compared only on random inputs.")
@@ -281,7 +281,7 @@ def _not_timed(report: JobReport, count: int) -> list[str]:
         for kernel in report.kernels
     )
     whys = {
-        "there is no record, so no tuned form to time beside the untuned one": without,
+        "without a record there is no tuned form to compare": without,
         f"the checks had no time left, or {'it' if count - without == 1 else 'they'} cannot run alone": count
         - without,
     }

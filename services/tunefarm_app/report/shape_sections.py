@@ -41,7 +41,7 @@ class ReportOpenDimension(ReportSection):
 class ReportOtherShapes(ReportSection):
     """The code for all shapes that have none of their own."""
 
-    reason: str | None = Field(None, description="Why there is none; null if there is.")
+    reason: str | None = Field(None, description="Why there is no such code; null if there is.")
     inputs: list[dict[str, Any]] = Field(
         default_factory=list,
         description="Name, element type and shape of each input; a name in a shape stands for an open dimension.",

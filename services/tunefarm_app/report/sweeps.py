@@ -74,7 +74,7 @@ class SweepHead(ReportSection):
         description="Number of combinations by state of their jobs; `refused` have none."
     )
     budget: Json = Field(description="Budget of the whole sweep; empty without a search.")
-    tags: list[str] = Field(description="Words by which people find it again; its jobs have them, too.")
+    tags: list[str] = Field(description="Words to find it by; its jobs have them, too.")
     note: str = Field(description="A text for people.")
     created_at: float = Field(description="Creation time, Unix seconds.")
     finished_at: float | None = Field(description="End of its last job, Unix seconds; null before.")

@@ -120,7 +120,8 @@ def run_draft(context: StepContext) -> None:
         limit_bytes = services.settings.max_drafts_bytes
         if blob.size_bytes > limit_bytes:
             error = InvalidInputError(
-                f"it is larger than all drafts may be together ({limit_bytes} bytes)", code="draft-too-large"
+                f"it is larger than the limit for all drafts together ({limit_bytes} bytes)",
+                code="draft-too-large",
             )
             repos.events.add(job.id, "undrafted", {"error": error.to_json()})
             return
@@ -247,7 +248,7 @@ def _pass_on(context: StepContext) -> None:
     before = step.error if step.error is not None and step.error.get("code") == _ELSEWHERE else {}
     tries = int(before.get("fields", {}).get("tries", 0)) + 1
     error = TransientError(
-        f"none of the workers that took it can run the target's code ({tries} tries)",
+        f"no worker that took it can run the target's code ({tries} tries)",
         code=_ELSEWHERE,
         tries=tries,
     ).to_json()

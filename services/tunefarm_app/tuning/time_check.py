@@ -58,8 +58,8 @@ def check_times(
             _measure_peak_again(context, device)
         return
     why = (
-        f"{task.workload.name} at {flops_per_sec(task.workload.flops, min(costs))} cannot be: its peak is "
-        f"{flops_per_sec(most, 1.0)}. If it is right, its times are wrong: tunefarm records purge removes its records"
+        f"it measured {task.workload.name} at {flops_per_sec(task.workload.flops, min(costs))}, which is impossible: its peak is "
+        f"{flops_per_sec(most, 1.0)}. If the peak is right, the device's times are wrong: `tunefarm records purge` removes its records"
     )
     with context.services.uow.write() as repos:
         repos.peaks.doubt(device.device.id)  # it is measured again before the device works again

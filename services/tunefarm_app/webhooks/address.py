@@ -48,7 +48,7 @@ _LOCAL_NAT64 = IPv6Network("64:ff9b:1::/48")
 _ISATAP = 0x5EFE
 _NOT_PUBLIC = tuple(map(ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
 """Private ranges that some versions of Python treat as public."""
-_NEVER = "that no webhook may have: link-local, multicast, of a local NAT64, or where a cloud tells its machines their secrets"
+_NEVER = "that webhooks may not use: link-local, multicast, a local NAT64, or a cloud's metadata service"
 _OTHER_SERVICES_BELOW = 1024
 _WEB_PORTS = frozenset({80, 443})
 
@@ -89,9 +89,9 @@ def parse_url(url: str) -> Receiver:
     if not parts.hostname:
         raise _bad_url("it has no host")
     if "@" in parts.netloc:
-        raise _bad_url("it must not have a user or a password: the signature identifies the sender")
+        raise _bad_url("it must not have a user or a password, because the signature identifies the sender")
     if "#" in url:
-        raise _bad_url("it must not have a fragment (#), which is never sent")
+        raise _bad_url("it must not have a fragment (#), because a fragment is never sent")
     if port == 0:
         raise _bad_url("its port is invalid")
     tls = parts.scheme == "https"

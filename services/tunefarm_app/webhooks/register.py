@@ -95,7 +95,8 @@ def create_webhook(
         owner = acting().owner
         if owner is not None and repos.webhooks.count(owner=owner) >= MAX_PER_OWNER:
             raise ConflictError(
-                f"this key has {MAX_PER_OWNER} webhooks: delete some", code="too-many-webhooks"
+                f"this key has {MAX_PER_OWNER} webhooks, which is the limit: delete some",
+                code="too-many-webhooks",
             )
         webhook = repos.webhooks.add(
             url=url, kinds=[kind for kind in KINDS if kind in kinds], job_id=job_id, secret=new_secret()

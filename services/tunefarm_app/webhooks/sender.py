@@ -231,7 +231,7 @@ def settle(repos: Repositories, claimed: ClaimedDelivery, attempt: Attempt, pati
     else:
         webhook = repos.webhooks.failed(delivery.webhook_id)
         if attempt.status == _GONE:
-            reason = "the receiver answered 410: it wants no more events"
+            reason = "the receiver answered 410, so it gets no more events"
         elif webhook is not None and patience.is_over(webhook, now):
             reason = f"{webhook.failures} attempts in a row failed; the last one: {attempt.error}"
         wait_sec = patience.wait_sec(delivery.attempts)

@@ -86,7 +86,7 @@ def test_a_device_from_the_list_to_quarantine(
     expect(page.locator(".note")).to_contain_text("Quarantined by a person: the fan rattles")
     seat.nothing_serious(page)
     page.locator("summary", has_text="Remove").click()
-    expect(page.get_by_text("Remove node-1 for good?")).to_be_visible()
+    expect(page.get_by_text("Remove node-1 permanently?")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("button", name="Remove the device")).to_be_hidden()
     page.locator("#measured").get_by_role("link", name="matmul_0").first.click()

@@ -20,7 +20,7 @@ def test_samples_are_sent_with_the_form_of_a_job(seat, server: ReplayServer) -> 
     seat.drop(page, "net.onnx", Scenario(tasks=1, trial_sec=0.01).to_bytes())
     page.wait_for_url("**/models/mdl_*")
     expect(page.get_by_role("button", name="Start the job")).to_be_visible()
-    field = page.get_by_label("or send a file")
+    field = page.get_by_label("or upload a file")
     field.focus()  # as a person's click does: the page does not renew a form whose field is in use
     field.set_input_files({"name": "wrong.npz", "mimeType": "", "buffer": npz(np.float64)})
     expect(page.locator("#samples-said")).to_contain_text(
@@ -28,7 +28,7 @@ def test_samples_are_sent_with_the_form_of_a_job(seat, server: ReplayServer) -> 
     )
     field.set_input_files({"name": "text.npz", "mimeType": "", "buffer": b"hello"})
     expect(page.locator("#samples-said")).to_contain_text(
-        "text.npz was refused: the samples are no .npz file"
+        "text.npz was refused: the samples are not a .npz file"
     )
     seat.complaints.clear()  # the browser's own line about the status 422
     field.set_input_files({"name": "day.npz", "mimeType": "", "buffer": npz(np.float32)})
@@ -57,7 +57,7 @@ def choose_and_start_at_once(seat, content: bytes) -> Page:
 
     page.route("**/samples?name=*", hold)
     page.get_by_label("or number of trials").fill("8")
-    field = page.get_by_label("or send a file")
+    field = page.get_by_label("or upload a file")
     field.focus()
     field.set_input_files({"name": "day.npz", "mimeType": "", "buffer": content})
     expect(page.locator("#samples-said")).to_contain_text("Sending day.npz")

@@ -46,7 +46,7 @@ def test_shapes_from_the_form_to_the_results(seat, server: ReplayServer) -> None
     seat.drop(page, "net.onnx", Scenario(tasks=1, trial_sec=0.01).to_bytes())
     page.wait_for_url("**/models/mdl_*")
     expect(page.get_by_role("button", name="Start the job")).to_be_visible()
-    page.get_by_text("More", exact=True).click()
+    page.get_by_text("More options", exact=True).click()
     page.get_by_label("Leave out the code for other shapes").check()
     seat.nothing_serious(page)
     page.get_by_label("or number of trials").fill("8")
@@ -73,3 +73,34 @@ def test_shapes_from_the_form_to_the_results(seat, server: ReplayServer) -> None
     page.set_viewport_size({"width": 360, "height": 740})
     expect(table).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_several_files_have_shapes_of_their_own_in_one_form(seat, server: ReplayServer) -> None:
+    page = seat.sign_in()
+    page.goto(f"{server.url}/models")
+    page.get_by_text("Shapes of dynamic inputs").click()
+    page.get_by_label("Shapes, one input per line").fill(
+        "x=1,8\nb.onnx:x=1,16\n--shape c.onnx:y=1,4 --value 'b.onnx:sr=8000'"
+    )
+    page.get_by_label("Values, one input per line").fill("sr=16000")
+    files = [
+        {"name": name, "mimeType": "", "buffer": Scenario(tasks=tasks).to_bytes()}
+        for tasks, name in enumerate(("a.onnx", "b.onnx"), start=1)
+    ]
+    page.get_by_label("Choose a model").set_input_files(files)
+    expect(page.locator("#uploads a")).to_have_count(2)
+    expect(page.locator("#upload-error")).to_have_text(
+        "c.onnx has shapes or values above, but no file with this name was chosen."
+    )
+    with server.services.uow.read() as repos:
+        bound = {model.name: (model.shapes, model.values) for model in repos.models.list(limit=10).items}
+    assert bound == {
+        "a.onnx": ({"x": [1, 8]}, {"sr": 16000}),
+        "b.onnx": ({"x": [1, 16]}, {"sr": 8000}),
+    }
+    seat.nothing_serious(page)
+    page.get_by_role("link", name="Start a sweep with these models").click()
+    page.wait_for_url("**/sweeps/new?*")
+    for name in ("a.onnx@1", "b.onnx@1"):
+        expect(page.get_by_role("checkbox", name=name)).to_be_checked()
+    seat.nothing_serious(page)

@@ -309,7 +309,7 @@ def test_a_refused_form_keeps_its_values(seat: Any, server: ReplayServer, tmp_pa
     page.goto(f"{server.url}/models/{model.id}")
     page.get_by_label("Whole job").fill("0")
     page.get_by_label("Priority").select_option("high")
-    page.get_by_text("More", exact=True).click()
+    page.get_by_text("More options", exact=True).click()
     page.get_by_label("Seed").fill("7")
     page.get_by_role("button", name="Start the job").click()
     expect(page.get_by_role("alert")).to_contain_text(

@@ -55,7 +55,7 @@ def test_tune_and_look_at_everything(run: Any, farm: Any, tmp_path: Path) -> Non
         assert f"left out     {left_out}\n" in run("jobs", "show", job["id"]).stdout
     assert job_id in run("jobs", "list", "--state", "succeeded").stdout
     assert parsed(run, "jobs", "show", job_id)["trials"] == 16
-    assert "search ended its limit of trials is reached" in run("jobs", "show", job_id).stdout
+    assert "search ended the limit of trials was reached" in run("jobs", "show", job_id).stdout
     assert [task["weight"] for task in parsed(run, "jobs", "tasks", job_id)] == [1, 2]
     listed = run("jobs", "tasks", job_id).stdout
     assert "matmul_1" in listed
@@ -145,7 +145,7 @@ def test_upload(run: Any, farm: Any, tmp_path: Path) -> None:
     uploaded = parsed(run, "models", "upload", model_file, "--name", "mine", "--shape", "x=2,8")
     assert (uploaded["name"], uploaded["state"], uploaded["shapes"]) == ("mine", "ready", {"x": [2, 8]})
     again = run("models", "upload", model_file, "--name", "yours", "--shape", "x=2,8")
-    assert "the farm has this file already, as mine@1: it does not become yours" in again.stderr
+    assert "the farm already has this file as mine@1: the name yours is not used" in again.stderr
     bound = parsed(run, "models", "upload", model_file, "--value", "sr=16000", "--value", "scales=1,2.5")
     assert (bound["values"], bound["id"] != uploaded["id"]) == ({"sr": 16000, "scales": [1, 2.5]}, True)
     assert (
@@ -212,7 +212,7 @@ def test_a_typo_costs_no_upload(run: Any, farm: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("folder", "reason"),
     [
-        ("net.onnx", "this is a file, but must be a folder"),
+        ("net.onnx", "this is a file, but it must be a folder"),
         ("new/net.tunefarm", "give the folder for the artifact, --output "),
         ("net.onnx/out", "files cannot be written into this folder: Not a directory"),
         ("/proc/tunefarm", "files cannot be written into this folder: "),
@@ -248,7 +248,7 @@ def test_a_detached_job_is_paused_and_resumed(run: Any, farm: Any, tmp_path: Pat
     assert parsed(run, "jobs", "resume", job_id)["state"] in ("queued", "tuning")
     parsed(run, "jobs", "cancel", job_id)
     assert "it cannot" in run("jobs", "resume", job_id, code=3).stderr
-    assert "only a failed one" in run("jobs", "retry", job_id, code=3).stderr
+    assert "only a failed job" in run("jobs", "retry", job_id, code=3).stderr
 
 
 def test_a_quick_job_has_a_minute(run: Any, farm: Any, tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_configs_are_compared_with_the_kernels_space(
         refused = parsed(run("records", "import", log, "--json", code=2))["error"]
         assert refused["code"] == "invalid-record"
         assert (
-            f"line {len(records) + 1}: the config is none of its kernel's config space: {reason}"
+            f"line {len(records) + 1}: the config is not in its kernel's config space: {reason}"
             in refused["message"]
         )
     assert len(list(client.records.all())) == len(records)
@@ -157,7 +157,7 @@ def test_configs_are_compared_with_the_kernels_space(
     write(log, [newer, replace(newer, space_key="another")])
     mixed = run("records", "import", log, "--json")
     assert parsed(mixed) == {"imported": 1, "left_out": {"space-changed": 1}, "unchecked": 0}
-    assert "(space-changed): its config space is not the one that its kernel has here" in mixed.stderr
+    assert "(space-changed): its config space differs from its kernel's config space here" in mixed.stderr
 
 
 def test_what_cannot_be_imported_is_refused_whole(

@@ -33,7 +33,7 @@ def test_a_change_of_nothing_is_refused(run: Any, farm: Any, client: Client, tmp
     for group, item in (("jobs", job.id), ("models", job.job.model_id)):
         error = json.loads(run(group, "change", item, "--json", code=2).stdout)["error"]
         assert error["code"] == "invalid-request"
-        assert error["message"].startswith("nothing is to be changed: ")
+        assert error["message"].startswith("nothing to change: ")
         run(group, "change", item, "--note", "")
 
 

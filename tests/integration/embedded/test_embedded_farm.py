@@ -199,7 +199,7 @@ def test_a_port_that_is_taken_is_named_before_anything_starts(farm: Farm, tmp_pa
 def test_an_address_of_another_machine_is_named(tmp_path: Path) -> None:
     with (
         pytest.raises(
-            InvalidInputError, match=r"^--host 192\.0\.2\.1 is no address of this machine"
+            InvalidInputError, match=r"^--host 192\.0\.2\.1 is not an address of this machine"
         ) as caught,
         EmbeddedFarm(tmp_path, FarmOptions(host="192.0.2.1")),
     ):

@@ -22,8 +22,8 @@ def test_filters_and_bad_input(browser: Browser, farm) -> None:
     browser.post("/keys", **{"name": "ci", "scope-read": "on"})
     shown = browser.get("/audit?action=key-created").text
     assert 'id="entry-' in shown
-    assert "There are no such entries." in browser.get("/audit?action=key-revoked").text
-    assert "There are no such entries." in browser.get("/audit?actor=%3Cscript%3E").text
+    assert "No entry matches." in browser.get("/audit?action=key-revoked").text
+    assert "No entry matches." in browser.get("/audit?actor=%3Cscript%3E").text
     assert "<script>" not in browser.get("/audit?actor=%3Cscript%3E").text
     assert 'id="entry-' in browser.get("/audit?action=nonsense").text, "an unknown action is no filter"
     assert browser.get("/audit?cursor=x").status_code == 422
@@ -40,7 +40,7 @@ def test_older_entries(browser: Browser, farm) -> None:
 
 
 def test_check_and_export(browser: Browser, farm) -> None:
-    assert "entries are right" in browser.get("/audit?check=true").text
+    assert "entries are correct" in browser.get("/audit?check=true").text
     exported = browser.get("/audit/export")
     assert exported.headers["content-disposition"] == 'attachment; filename="audit.jsonl"'
     assert '"signed-in"' in exported.text

@@ -110,7 +110,7 @@ def test_a_model_is_compiled_without_a_search(browser: Browser, farm) -> None:
     job = farm.job(started.url.path.rpartition("/")[2])
     assert (job.budget, job.options["search"]) == ({}, False)
     page = browser.page(f"/jobs/{job.id}")
-    assert "compiled from what is on record" in page.element("main").text
+    assert "compiled from the records that existed" in page.element("main").text
     assert "Extend" not in page.element("main").text
     farm.run()
     assert farm.job(job.id).state is JobState.SUCCEEDED
@@ -316,7 +316,7 @@ def test_a_model_without_fixed_shapes_says_what_to_do_about_it_in_a_browser(brow
     assert hint in listed.text, "that is what the form calls it"
     assert "n is not fixed" in listed.text
     assert "it runs, for example" not in listed.text, "its options of the command are in the page's form"
-    assert [link.text for link in listed.all("a", href=f"/models/{model.id}")] == ["net", "Give its shapes"]
+    assert [link.text for link in listed.all("a", href=f"/models/{model.id}")] == ["net", "Enter its shapes"]
     assert hint not in browser.page(f"/models/{other.id}").text
 
 
@@ -351,6 +351,12 @@ def test_a_model_with_open_dimensions_is_bound_on_its_page(browser: Browser, far
         error = {"code": "unknown-dimension", "message": "tokens is open", "fields": {"proposal": proposal}}
         repos.models.set_failed(model_id, error)
     form = browser.page(url).element("form", id="bind")
+    assert "ONNX Runtime did not run the network with them" in form.text
+    with farm.services.uow.write() as repos:
+        ran = {**error, "message": "tokens is open; it runs, for example, with: --shape tokens=1,128"}
+        repos.models.set_failed(model_id, ran)
+    form = browser.page(url).element("form", id="bind")
+    assert "ONNX Runtime ran the network with the shapes and values below" in form.text
     given = {name: form.element("textarea", id=name).text for name in ("shapes", "values")}
     assert given == {"shapes": "tokens=1,128 mask=1,128", "values": "sr=16000"}
     wrong = browser.post(form.attrs["action"], shapes="tokens=1,", values="sr=16000")
@@ -393,7 +399,7 @@ def test_tags_and_the_note_of_a_model(browser: Browser, farm) -> None:
         assert rows == expected, query
     assert "No model matches." in browser.page("/models?tag=none").text
     refused = browser.post(f"/models/{model.id}/labels", tags="<x>", note="kept")
-    assert "no tag" in refused.text
+    assert "is not a tag" in refused.text
     form = checked(refused.text).element("form", action=f"/models/{model.id}/labels")
     assert (form.element("input", id="tags").attrs["value"], form.element("textarea").text) == ("<x>", "kept")
     assert browser.get(f"/models/{model.id}/labels").url.path == f"/models/{model.id}"

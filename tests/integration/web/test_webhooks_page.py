@@ -98,7 +98,7 @@ def test_how_it_does(browser: Browser, farm, webhook: Webhook) -> None:
     assert [row.attrs["id"] for row in browser.page(f"{path}?state=delivered").all("tr") if row.attrs] == [
         second
     ]
-    assert "none in this state" in browser.page(f"{path}?state=failed").text
+    assert "No delivery is in this state" in browser.page(f"{path}?state=failed").text
     assert len(browser.page(f"{path}?state=").all("tr")) == 3
 
 

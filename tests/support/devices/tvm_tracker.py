@@ -28,7 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM."""
     parser = argparse.ArgumentParser(description="Run the TVM tracker.")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one (default)")
+    parser.add_argument(
+        "--port", type=int, default=0, help="port to listen on; 0 takes a free port (default)"
+    )
     parser.add_argument("--with-stdin", action="store_true", help="end when standard input ends")
     arguments = parser.parse_args(argv)
     # There is nothing to clean up. The handler is needed because PID 1 of a container has no default action.

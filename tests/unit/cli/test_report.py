@@ -110,9 +110,9 @@ def test_other_runtimes_are_there_where_they_were_asked_for(capsys: pytest.Captu
     }
     lines = shown(capsys, {**REPORT, "latency": of_the_compiler})
     assert "OpenVINO, float32 50 ms 50 ms to 60 ms 2 2.00×" in lines
-    assert "OpenVINO as it comes (bfloat16) 50 ms 50 ms to 60 ms 2 2.00×" in lines
+    assert "OpenVINO, default precision (bfloat16) 50 ms 50 ms to 60 ms 2 2.00×" in lines
     assert "LiteRT – – – not installed\\x1b[31m" in lines
-    off = "OpenVINO as it comes (bfloat16) computes something else: outputs differ by mean 0.0012, largest 0.03 relative"
+    off = "OpenVINO, default precision (bfloat16) computes something else: outputs differ by mean 0.0012, largest 0.03 relative"
     assert f"note: {off}" in lines
     assert "OpenVINO, float32 50 ms 50 ms to 60 ms 2 2.00×" in shown(capsys, {**REPORT, "latency": of_a_job})
     assert not any("LiteRT" in line for line in shown(capsys, REPORT))

@@ -62,7 +62,7 @@ def test_an_entry_with_a_hash_of_its_own_breaks_the_next() -> None:
     entries[2]["hash"] = chained_hash(entries[1]["hash"], entries[2])
     broken = checked(entries)
     assert broken is not None
-    assert (broken.seq, broken.reason) == (4, "the entry was changed, or the hash of the one before")
+    assert (broken.seq, broken.reason) == (4, "the entry was changed, or the hash of the entry before it")
 
 
 def test_missing_and_repeated_entries() -> None:
@@ -71,7 +71,7 @@ def test_missing_and_repeated_entries() -> None:
         seq=3, reason="entry 3 is missing: 4 follows 2"
     )
     assert checked([*entries[:2], entries[1], *entries[2:]]) == ChainBreak(
-        seq=3, reason="entry 2 stands twice: 2 follows 2"
+        seq=3, reason="entry 2 occurs twice: 2 follows 2"
     )
     assert checked(entries[1:]) == ChainBreak(
         seq=1, reason="entry 1 is missing, and no entry says that this was pruned"
@@ -82,7 +82,9 @@ def test_only_a_noted_head_tells_of_a_cut_off_end_and_of_a_log_written_anew() ->
     entries = chain(5)
     head = (5, entries[4]["hash"])
     assert checked(entries[:3]) is None
-    assert checked(entries[:3], head) == ChainBreak(seq=4, reason="the log ends before entry 5, which it had")
+    assert checked(entries[:3], head) == ChainBreak(
+        seq=4, reason="the log ends before entry 5, which it once had"
+    )
     anew = chain(6, who="k2")
     assert checked(anew) is None
     broken = checked(anew, head)
@@ -108,7 +110,7 @@ def test_a_part_is_checked_from_the_entry_before_it() -> None:
 
     assert part(2, entries[1]["hash"]) is None
     assert part(2, "f" * 64) == ChainBreak(
-        seq=3, reason="the entry was changed, or the hash of the one before"
+        seq=3, reason="the entry was changed, or the hash of the entry before it"
     )
     assert part(3, entries[1]["hash"]) == ChainBreak(seq=3, reason="entry 3 is missing: 4 follows 2")
 
@@ -186,7 +188,7 @@ def test_a_pruned_log_is_checked_as_any_other() -> None:
     entries = pruned_chain(6, 3)
     changed = [entries[0], {**entries[1], "actor": "k2"}, *entries[2:]]
     assert checked(changed) == ChainBreak(
-        seq=5, reason="the entry was changed, or the hash of the one before"
+        seq=5, reason="the entry was changed, or the hash of the entry before it"
     )
     first = [{**entries[0], "actor": "k2"}, *entries[1:]]
     broken = checked(first)

@@ -13,10 +13,14 @@ TIME = {"job_sec": 60.0}
     ("budget", "pools", "rule"),
     [
         ({}, 1, ""),
-        (TIME, 1, "The jobs share the time equally. What a job leaves is not passed on."),
-        ({"trials": 8}, 2, "All jobs share the trials equally. What a job leaves is not passed on."),
-        ({"patience_trials": 8}, 1, "Patience is each job's own."),
-        ({"trials": None, "min_gain_per_min": 0.01}, 1, "Least gain is each job's own."),
+        (TIME, 1, "The jobs share the time equally. Other jobs do not get what a job leaves unused."),
+        (
+            {"trials": 8},
+            2,
+            "All jobs share the trials equally. Other jobs do not get what a job leaves unused.",
+        ),
+        ({"patience_trials": 8}, 1, "Patience applies to each job by itself."),
+        ({"trials": None, "min_gain_per_min": 0.01}, 1, "Least gain applies to each job by itself."),
     ],
 )
 def test_of_a_sweeps_rule_what_applies_is_said(budget: dict[str, float], pools: int, rule: str) -> None:

@@ -96,7 +96,7 @@ def _main(bodies: dict[str, Any]) -> str:
     ]
     if len(public) != 1:
         names = ", ".join(clean(name, 60) for name in public[:10]) or "none"
-        raise bad_program(f"the module has no function main, nor one public function alone: {names}")
+        raise bad_program(f"the module has no function main, and not exactly one public function: {names}")
     return public[0]
 
 

@@ -40,7 +40,7 @@ class FlexibleOptions:
         """
         value = float(self._read(name, default, "AsFloat"))
         if not math.isfinite(value):
-            raise self._op.bad_file(f"its option {name} is no number to compute with")
+            raise self._op.bad_file(f"its option {name} is not a number to compute with")
         return value
 
     def integers(self, name: str) -> list[int]:

@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
         action="append",
         default=[],
         metavar="[NAME=]FILE.npy",
-        help="an input; without a name, the next one in order",
+        help="an input; without a name, the next input in order",
     )
     parser.add_argument("--output-dir", type=Path, metavar="DIR", help="write each output to DIR/NAME.npy")
     parser.add_argument("--time", type=int, metavar="N", help="print the median latency of N samples")
@@ -118,7 +118,7 @@ def _read_inputs(arguments: list[str], names: list[str]) -> dict[str, Any]:
         if name is None:
             name = next((n for n in unnamed if n not in inputs), None)
             if name is None:
-                raise ArtifactInputError(f"{argument} is one input too many: the model has {len(names)}")
+                raise ArtifactInputError(f"{argument} is an extra input: the model has {len(names)}")
         if name in inputs:
             raise ArtifactInputError(f"input {name!r} is given twice")
         inputs[name] = np.load(file, allow_pickle=False)

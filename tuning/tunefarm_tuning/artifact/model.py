@@ -339,7 +339,7 @@ def _opened(path: Path, verify_key: Path | None) -> Iterator[zipfile.ZipFile]:
         return
     if not __package__:
         raise ArtifactError(
-            f"{path} cannot vouch for itself: this loader came with it. To verify it ({_VERIFY_KEY} or verify_key), load it by "
+            f"{path} cannot verify itself, because this loader came with it. To verify it ({_VERIFY_KEY} or verify_key), load it by "
             "`tunefarm.load` (pip install 'tunefarm[run,verify]')",
             code="cannot-verify-itself",
         )

@@ -78,7 +78,7 @@ def _shapes(manifest: Mapping[str, Any]) -> str:
         rows.append(f"    {shapes}{batches}{latency}")
     text = "\n".join(rows)
     return (
-        "The shapes above are those that matter most. The artifact holds code for each of these; a call runs the one of its "
+        "The shapes above are the most important ones. The artifact holds code for each of these; a call runs the one of its "
         f"inputs' shapes (`model.shapes` lists them):\n\n{text}\n\n"
     )
 

@@ -187,7 +187,7 @@ class ShapeTable:
         listed = "; ".join(self._texts(names))
         return (
             f"no code in this artifact is for the shapes {given}. The nearest is {_listed(names, nearest)}. It has: {listed}. "
-            "Bring the inputs to one of these shapes, or tune the model for this one as well"
+            "Bring the inputs to one of these shapes, or tune the model for this shape as well"
         )
 
     def _texts(self, names: Sequence[str]) -> Iterator[str]:

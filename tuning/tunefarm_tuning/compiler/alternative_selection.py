@@ -221,13 +221,15 @@ class AlternativeSelector:
         for candidate in candidates:
             fastest = best.get(candidate.info.workload_key)
             if candidate.expected_gain_sec <= 0:
-                candidate.reason = "its kernels take longer than the direct one"
+                candidate.reason = "its kernels take longer than the direct kernel"
             elif (
                 candidate.tuned.hit is None
                 and not candidate.info.library
                 and candidate.sum_sec > _UNTUNED_RATIO * candidate.direct_sec
             ):
-                candidate.reason = "its kernels, which are not tuned, are hardly faster than the direct one"
+                candidate.reason = (
+                    "its kernels, which are not tuned, are hardly faster than the direct kernel"
+                )
             elif fastest is None or candidate.sum_sec < fastest.sum_sec:
                 if fastest is not None:
                     fastest.reason = f"its kernels take longer than those of {candidate.info.algorithm}"

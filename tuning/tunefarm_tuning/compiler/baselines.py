@@ -25,7 +25,7 @@ from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
 from tunefarm_tuning.workload.model import Model
 
-_OF_GPU = "it is timed on CPUs alone"
+_OF_GPU = "it is timed only on CPUs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

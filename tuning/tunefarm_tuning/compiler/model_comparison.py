@@ -271,9 +271,9 @@ def _quantisation_report(quantisation: Quantisation) -> dict[str, Any]:
             "bytes_after": quantisation.bytes_after,
         },
         "method": (
-            f"The quantised network beside the float one, both in ONNX Runtime, on {quantisation.sets} sample set"
-            f"{'' if quantisation.sets == 1 else 's'}; at most {quantisation.max_error:g} was asked for. The artifact is compared "
-            "with the quantised network, which is also what ONNX Runtime was timed on."
+            f"The quantised network compared with the float network, both in ONNX Runtime, on {quantisation.sets} sample set"
+            f"{'' if quantisation.sets == 1 else 's'}; the limit was {quantisation.max_error:g}. The artifact is compared "
+            "with the quantised network, and ONNX Runtime was timed on the quantised network, too."
         ),
         "accuracy": {"stored": errors, "as_model": None, "on_samples": None},
         "quantisation": quantisation.to_json(),
@@ -300,8 +300,8 @@ def storage_warnings(precision: Precision, storage: Mapping[str, int]) -> list[s
         if not storage.get("stored"):
             return [
                 (
-                    f"no product is computed in {precision.value}: none has constant weights within its range, "
-                    "or all are too small to gain"
+                    f"no product is computed in {precision.value}: no product has constant weights within its range, "
+                    "or all products are too small to gain"
                 )
             ]
         kinds = (
@@ -316,7 +316,7 @@ def storage_warnings(precision: Precision, storage: Mapping[str, int]) -> list[s
         fits = "8-bit integers times a scale" if name == "int8" else f"float32 and within the range of {name}"
         return [
             (
-                f"no weight is stored as {precision.value}: none is large, {fits}, and in a kernel that can "
+                f"no weight is stored as {precision.value}: no weight is large, {fits}, and in a kernel that can "
                 "read this format"
             )
         ]

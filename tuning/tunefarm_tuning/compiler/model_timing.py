@@ -51,18 +51,19 @@ _UNDISTURBED_PERCENTILE = 25.0
 
 METHOD = (
     "Whole inferences on one set of random inputs. The networks are timed in blocks: in each, every network has one sample, in "
-    "random order, so that other load slows all of them. Each starts when the threads of the previous one are idle. Up to "
-    f"{_ROUNDS} blocks; of a network of several shapes, up to {_ALL_ROUNDS} over all shapes and at least "
-    f"{_LEAST_ROUNDS} of each. A sample is the mean of as many consecutive inferences as take "
-    f"{SAMPLE_SEC:g} s (at least one), after one that does not count. A network that takes over "
+    "random order, so that other load slows all of them. Each starts when the threads of the previous network are idle. There are up to "
+    f"{_ROUNDS} blocks; for a network with several shapes, up to {_ALL_ROUNDS} over all shapes and at least "
+    f"{_LEAST_ROUNDS} for each. A sample is the mean of as many consecutive inferences as take "
+    f"{SAMPLE_SEC:g} s (at least one), after an inference that does not count. A network that takes over "
     f"{_SLOW_SEC:g} s per inference gets as many samples as fit into {_SLOW_BUDGET_SEC:g} s, including its "
     "first inference. Meanwhile the device's processor time is watched, and a loop of constant work runs before each block. "
     "Blocks in which other programs, or a hypervisor's other guests, took processor time do not count, if at least "
-    f"{LEAST_QUIET} others do; more blocks follow while intervals are wide and time is left. The latency is the median of the "
-    "samples. A ratio of two latencies has a 95 % interval, from a bootstrap over blocks. Where too few blocks were quiet, "
-    "the fastest inferences of the fastest samples count, if inferences take less than 2 ms: within 5 % where 15 samples tell that threads had cores of their own in some. Otherwise the "
-    "interval is wider by as much as the others may have slowed the samples. If that leaves open whether the tuned network is slower than the "
-    "untuned one, it is dropped, unless it takes no longer within most blocks, and its kernels take no longer alone."
+    f"{LEAST_QUIET} quiet blocks remain; more blocks follow while intervals are wide and time is left. The latency is the median of the "
+    "samples. A ratio of two latencies has a 95 % interval, from a bootstrap over blocks. If too few blocks were quiet and "
+    "inferences take less than 2 ms, only the fastest inferences of the fastest samples count, to within 5 % if 15 samples show that "
+    "threads sometimes had cores of their own. Otherwise the interval is wider by as much as other work may have slowed the samples. "
+    "If it is then unclear whether the tuned network is slower than the untuned network, the tuned network is dropped, unless it is not "
+    "slower within most blocks and the sum of its kernels is not slower either."
 )
 """How `time_models` measures, for people."""
 

@@ -31,13 +31,13 @@ from tunefarm_tuning.workload.precision import Precision
 
 REPORT_VERSION = 2
 _RULE = (
-    "floats: an element may be 64 times as far from the reference as ONNX Runtime's own runs are in the calmest row, column or "
-    "channel that holds it, 16 times as far as they are anywhere in the output, and 64 roundings of the output's dtype; "
-    "the median, 90 % and 99 % quantiles of the error may be 64 times those of ONNX Runtime; NaN and infinities must match; "
-    "integers and booleans: equal, except where ONNX Runtime's runs differ (ties). Wider by a share of the element plus a "
-    "share of its tensor's root mean square: 1e-2 and 1e-2 if weights are stored as float16, 5e-2 and 5e-2 if as bfloat16, "
-    "or if the network computes in it; 1e-1 and 1e-1 if the network rounds its activations to integers; two and five in a "
-    "hundred integers may differ with such weights, five if activations are rounded"
+    "floats: an element may be 64 times as far from the reference as ONNX Runtime's own runs are in the row, column or channel "
+    "of the element where these runs differ least, 16 times as far as they are anywhere in the output, and 64 roundings of the "
+    "output's dtype; the median, 90 % and 99 % quantiles of the error may be 64 times those of ONNX Runtime; NaN and infinities "
+    "must match; integers and booleans must be equal, except where ONNX Runtime's runs differ (ties). The tolerance is wider by a "
+    "share of the element plus a share of its tensor's root mean square: 1e-2 and 1e-2 if weights are stored as float16; 5e-2 and "
+    "5e-2 if they are stored as bfloat16, or the network computes in bfloat16; 1e-1 and 1e-1 if the network rounds its activations "
+    "to integers. Of integers, 2 % may differ with float16 weights, 5 % with bfloat16 weights or rounded activations"
 )
 _REFERENCES = {
     True: "ONNX Runtime in float64",
@@ -47,9 +47,9 @@ _REFERENCES = {
 """What the report calls the reference, by whether it is in float64; None if the network rounds its activations or computes in bfloat16."""
 _CHECKS = ("reference", "rule", "ok", "max_abs_error", "max_rel_error", "mean_rel_error")
 _UNTUNED = (
-    "The same network without records: every kernel has its default schedule, which rules make in "
-    "milliseconds (on a GPU: TVM's own). A job without trials gives this network. Unscheduled "
-    "loops, as TVM makes them for a CPU, take up to two hundred times as long."
+    "The same network without records: every kernel has its default schedule, which rules choose in "
+    "milliseconds (on a GPU: TVM's own schedule). A job without trials gives this network. Unscheduled "
+    "loops, which TVM itself would generate for a CPU, take up to two hundred times as long."
 )
 _ONNXRUNTIME = (
     "ONNX Runtime's CPU provider with all graph optimisations, TVM's number of threads within an operator "
@@ -59,16 +59,16 @@ _ONNXRUNTIME = (
     "per sample, after its last inference."
 )
 _BASELINES = (
-    "Each in a process of its own, with as many threads as the artifact, timed in the same blocks. OpenVINO runs the network with its hint "
-    "for latency, in float32 or, as it comes, in what it chooses for the CPU; an ONNX file with the shapes and values of the job, or a "
-    "TFLite file as it was uploaded. LiteRT runs the TFLite file with XNNPACK. Their inputs and outputs stay where the runtime wants "
-    "them. Their outputs on these inputs are compared with the reference as the artifact's are."
+    "Each runs in its own process, with as many threads as the artifact, and is timed in the same blocks. OpenVINO runs the network with "
+    "its latency hint, in float32 or in the default precision that it chooses for the CPU: an ONNX file with the shapes and values of the "
+    "job, or a TFLite file as it was uploaded. LiteRT runs the TFLite file with XNNPACK. Inputs and outputs stay where the runtime "
+    "keeps them. Outputs on these inputs are compared with the reference, as the artifact's outputs are."
 )
 _OUTPUTS = (
     "Every output of the artifact, on each of the user's sample sets and each set of random inputs, element by element against ONNX "
-    "Runtime. ONNX Runtime ran in all the ways under checks.runs; how far these are apart is the width of the comparison. "
+    "Runtime. ONNX Runtime ran in all the ways under checks.runs; their differences give the tolerance of the comparison. "
     "Every tuned kernel was also compared with its untuned form, in all "
-    "arguments; if the two disagree, unscheduled loops decide which is right."
+    "arguments; if the two disagree, unscheduled loops decide which is correct."
 )
 
 

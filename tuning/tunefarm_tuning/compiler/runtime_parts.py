@@ -17,8 +17,8 @@ from tunefarm_tuning.workload.runtime_part import RuntimePart
 
 _SAMPLES = 7
 _METHOD = (
-    "The artifact's network, timed once more; the clock also runs around each part. A share is of the whole inference; what is "
-    "neither a part's nor the compiled network's own (handing tensors over) counts as compiled."
+    "The artifact's network was timed once more, with a timer around each part. Shares are of the whole inference. Passing tensors "
+    "between parts and compiled code counts as compiled code."
 )
 
 
@@ -102,7 +102,7 @@ def parts_manifest(parts: Sequence[RuntimePart]) -> list[dict[str, Any]]:
 def unforced_warning(unforced: str) -> str:
     """Return the warning of a network whose halves are right by themselves, but together return other values than the reference."""
     return (
-        "fed by the compiled network, ONNX Runtime's parts return other values than in the reference, though each half is right "
+        "fed by the compiled network, ONNX Runtime's parts return other values than in the reference, though each half is correct "
         f"by itself: output {unforced}. Differences within the tolerance decide what such a part sorts or selects"
     )
 

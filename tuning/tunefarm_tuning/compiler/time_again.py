@@ -144,7 +144,7 @@ def _time_again(
         is_tuned = _is_tuned(manifest)
         no_baseline = why_no_baseline(wanted=True, here=is_this_machine(device))
         if on_gpu:
-            no_baseline = "it is timed at the compile alone, on GPUs"
+            no_baseline = "on GPUs it is timed only at the compile"
         beside = stack.enter_context(
             open_baselines(
                 baselines,

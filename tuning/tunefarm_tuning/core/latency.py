@@ -19,7 +19,7 @@ class Disturbance(JsonFields):
         blocks: Blocks that were timed.
         dropped: Disturbed blocks among them, whose samples do not count.
         slowdown: How many times as long the remaining samples may have taken as on a quiet device; 1 if nothing disturbed them.
-        of_fastest: Whether the remaining samples are of the fastest inferences alone, because other work slowed the others.
+        of_fastest: Whether the remaining samples are only of the fastest inferences, because other work slowed the others.
         others_cores: Cores that other work, or a hypervisor's other guests, took on average over all blocks; None if the device
             does not tell.
         steal_share: The hypervisor's part of them, as a share of all cores.

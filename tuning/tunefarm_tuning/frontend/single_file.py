@@ -66,7 +66,7 @@ def write_single_file(file: Path | str, path: Path | str, *, limits: ImportLimit
     refuse_bad_paths(file, path)
     if file.is_symlink():
         raise InvalidModelError(
-            f"{file.name} is a link: copy the files themselves into one folder (cp -L), the model and its weights",
+            f"{file.name} is a link: copy the model and its weights, not links, into one folder (cp -L)",
             code="external-data",
         )
     if find_spec("onnx") is None:

@@ -35,12 +35,12 @@ LONG_SEC = 0.3
 """A kernel that takes longer is called once."""
 
 METHOD = (
-    f"Each kernel alone, on random inputs, tuned and untuned in turn: {_ROUNDS} samples each. A sample is "
-    f"the mean of as many consecutive calls as take {_SAMPLE_SEC * 1e3:g} ms (1 to {_MAX_CALLS}). An "
-    f"untuned kernel whose first call takes over {_CLEAR_SEC * 1e3:g} ms and over {_CLEAR_RATIO:g} times "
-    f"the tuned one's has {CALLS_ALONE} single calls as its samples, as tasks without a tuned kernel have; "
-    f"one that takes over {LONG_SEC:g} s has one. "
-    "A kernel alone has its data in the caches more often than within the network."
+    f"Each kernel by itself, on random inputs, tuned and untuned in turn: {_ROUNDS} samples each. A sample is "
+    f"the mean of as many consecutive calls as take {_SAMPLE_SEC * 1e3:g} ms (1 to {_MAX_CALLS}). If the first call of an "
+    f"untuned kernel takes over {_CLEAR_SEC * 1e3:g} ms and over {_CLEAR_RATIO:g} times as long as the tuned kernel, "
+    f"or if there is no tuned kernel, the samples are {CALLS_ALONE} single calls; "
+    f"a kernel that takes over {LONG_SEC:g} s is called once. "
+    "By itself, a kernel finds its data in the caches more often than within the network."
 )
 """How `time_tuned_and_untuned` measures, for people."""
 

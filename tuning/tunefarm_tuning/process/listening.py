@@ -13,7 +13,7 @@ def listen(host: str, port: int, *, backlog: int = 256) -> socket.socket:
 
     Args:
         host: An address of this machine, or a name of one, of which that of IPv4 is taken; empty for all its networks.
-        port: The port; 0 takes a free one.
+        port: The port; 0 takes a free port.
         backlog: Connections that may wait.
 
     Raises:
@@ -35,25 +35,25 @@ def cannot_listen(host: str, port: int, error: OSError) -> TunefarmError:
     """Return the error of an address that cannot be listened on."""
     if error.errno == errno.EADDRINUSE:
         return ConflictError(
-            f"port {port} of {host} is taken: another program listens there, perhaps another farm. End it, or name another "
-            "port with --port; --port 0 takes a free one",
+            f"port {port} of {host} is taken: another program listens there, perhaps another farm. Stop it, or choose another "
+            "port with --port; --port 0 takes a free port",
             code="port-taken",
         )
     if isinstance(error, socket.gaierror):
         return InvalidInputError(
-            f"--host {host} is unknown: no address belongs to this name. Name an address of this machine; 127.0.0.1 is for "
-            "this machine alone, 0.0.0.0 for all its networks",
+            f"--host {host} is unknown: no address belongs to this name. Choose an address of this machine: 127.0.0.1 serves "
+            "only this machine, 0.0.0.0 all its networks",
             code="not-own-address",
         )
     if error.errno == errno.EADDRNOTAVAIL:
         return InvalidInputError(
-            f"--host {host} is no address of this machine: name one that is; 127.0.0.1 is for this machine alone, 0.0.0.0 for "
-            "all its networks",
+            f"--host {host} is not an address of this machine. Choose an address of this machine: 127.0.0.1 serves only this machine, "
+            "0.0.0.0 all its networks",
             code="not-own-address",
         )
     if error.errno in (errno.EACCES, errno.EPERM):
         return InvalidInputError(
-            f"this user may not listen on port {port}: ports below 1024 need root. Name a higher one with --port, like 8000",
+            f"this user may not listen on port {port}: ports below 1024 need root. Choose a higher port with --port, like 8000",
             code="port-not-allowed",
         )
     return TransientError(f"cannot listen on port {port} of {host}: {error.strerror}", code="cannot-listen")

@@ -190,7 +190,7 @@ def check_sandbox() -> None:
 
 def _no_sandbox(missing: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{VARIABLE}=required, but there is no whole sandbox here ({missing}): use Linux 6.12 or newer, or {VARIABLE}=best-effort",
+        f"{VARIABLE}=required, but this machine cannot give the whole sandbox ({missing}): use Linux 6.12 or newer, or {VARIABLE}=best-effort",
         code="no-sandbox",
     )
 

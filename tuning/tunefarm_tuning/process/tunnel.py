@@ -113,7 +113,7 @@ def receive_message(connection: socket.socket) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise BadMessageError("a message that is not JSON") from None
     if not isinstance(message, dict):
-        raise BadMessageError("a message that is no object")
+        raise BadMessageError("a message that is not an object")
     return message
 
 

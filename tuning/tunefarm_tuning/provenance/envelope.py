@@ -49,7 +49,7 @@ def read_public_keys(path: Path) -> tuple[Key, ...]:
     except OSError as error:
         raise _bad_key(f"the key file {path} cannot be read: {error.strerror}") from error
     if len(data) > _MAX_KEYS_BYTES:
-        raise _bad_key(f"{path} is larger than {_MAX_KEYS_BYTES} bytes: it is no file of public keys")
+        raise _bad_key(f"{path} is larger than {_MAX_KEYS_BYTES} bytes: it is not a file of public keys")
     return parse_public_keys(data, named=str(path))
 
 
@@ -154,7 +154,7 @@ def open_envelope(data: bytes, keys: Sequence[Key], *, named: str, keys_named: s
         verified = envelope.verify(list(trusted.values()), 1)
     except (Error, ValueError, TypeError) as error:
         raise InvalidInputError(
-            f"the signature in {named} does not fit what it signs: one of them was altered",
+            f"the signature in {named} does not match what it signs: one of the two was altered",
             code="bad-signature",
         ) from error
     if envelope.payload_type != PAYLOAD_TYPE:
@@ -173,5 +173,6 @@ def _bad_key(message: str) -> InvalidInputError:
 
 def _bad_envelope(named: str, why: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{named} is no envelope of a signed statement: {why[:200]!a}. Download it again", code="bad-envelope"
+        f"{named} is not an envelope of a signed statement: {why[:200]!a}. Download it again",
+        code="bad-envelope",
     )

@@ -43,13 +43,13 @@ TUNER = "metaschedule"
 REASONS: Mapping[str, str] = {
     "superseded": "its config was measured again, and that record counts",
     "failed": "the trial failed, and TVM's database has no place for failures",
-    "other-toolchain": "measured with another version of TVM than the one installed here",
+    "other-toolchain": "measured with another version of TVM than the installed version",
     "no-workload": "its kernel's code is not known here",
-    "space-changed": "its config space is not the one of this release",
+    "space-changed": "its config space differs from this release's config space",
     "no-trace": "no trace of MetaSchedule gives this kernel: its tiles leave a tail, or it uses an instruction of the CPU that "
     "MetaSchedule has no rule for",
     "not-measured": "TVM noted no time for it",
-    "no-target": "TVM noted no target for it: name one",
+    "no-target": "TVM noted no target for it: name a target",
     "unknown-target": "its target is not known here",
     "not-a-kernel": "its workload is not a single kernel that can be tuned here",
     "cannot-be-scheduled": "its workload has no config space for its target",

@@ -111,7 +111,7 @@ def _entries_by_key(archive: zipfile.ZipFile, limit_bytes: int) -> Mapping[str, 
             )
         if not entry.filename.endswith(_SUFFIX):
             raise InvalidInputError(
-                f"the entry '{shown}' of the file is no array (.npy): write the file with numpy.savez",
+                f"the entry '{shown}' of the file is not an array (.npy): write the file with numpy.savez",
                 code="not-npz",
             )
         key = entry.filename.removesuffix(_SUFFIX)
@@ -209,7 +209,7 @@ def _fitting(headers: Sequence[_Header], shapes: Sequence[Sequence[TensorSpec]])
     )
     more = f" and {len(shapes) - _SHOWN} more" if len(shapes) > _SHOWN else ""
     raise InvalidInputError(
-        f"the arrays have the shapes {clean(given, 400)}; they fit none of the network's {len(shapes)} sets of shapes, "
+        f"the arrays have the shapes {clean(given, 400)}; they do not fit any of the network's {len(shapes)} sets of shapes, "
         f"with or without one more dimension in front: {clean(wanted, 600)}{more}",
         code="sample-shape",
         given=[list(header.shape)[:32] for header in headers],

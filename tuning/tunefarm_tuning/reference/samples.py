@@ -123,7 +123,7 @@ def check_sample_head(head: bytes) -> None:
     if not head.startswith(_ZIP_HEAD):
         looks = next((text for start, text in _OTHER_HEADS.items() if head.startswith(start)), None)
         raise InvalidInputError(
-            f"the samples are no .npz file{f': {looks}' if looks else ''}; {_HOW}", code="not-npz"
+            f"the samples are not a .npz file{f': {looks}' if looks else ''}; {_HOW}", code="not-npz"
         )
 
 

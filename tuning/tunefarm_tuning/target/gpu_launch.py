@@ -68,8 +68,8 @@ class Launch:
         if self.dynamic_bytes < STATIC_SHARED_BYTES < self.shared_bytes:
             # TVM 0.27 (cuda_module.cc) raises the GPU's limit for a kernel only then.
             return (
-                f"it asks for {self.shared_bytes} bytes of shared memory: more than {STATIC_SHARED_BYTES} are only given where "
-                f"as many are requested at the launch, and it requests {self.dynamic_bytes}"
+                f"it needs {self.shared_bytes} bytes of shared memory: a launch has to request more than {STATIC_SHARED_BYTES} bytes, "
+                f"but this launch requests {self.dynamic_bytes}"
             )
         return ""
 

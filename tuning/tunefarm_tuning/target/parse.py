@@ -192,7 +192,7 @@ def _checked(kind: str, name: str, value: Any) -> Any:
         )
     if name == _COMPILER_OPTIONS:
         raise UnknownTargetError(
-            f"option -{name} passes options to LLVM itself, which may write files: tunefarm takes none",
+            f"option -{name} passes options to LLVM itself, which may write files: tunefarm refuses them",
             option=name,
         )
     expected = options[name]

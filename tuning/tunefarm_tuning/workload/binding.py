@@ -120,7 +120,7 @@ def _plain_value(name: str, value: Any, rank: int) -> Value:
         return number_
     raise _bad_value(
         name,
-        f"{clean(str(value), 40)!r} is no number; write a number, true, false, or a list of them, like [1,2]",
+        f"{clean(str(value), 40)!r} is not a number; write a number, true, false, or a list of them, like [1,2]",
     )
 
 

@@ -96,21 +96,21 @@ def parse_precision(text: str | None, target: Target | None = None) -> Precision
     if precision is Precision.BFLOAT16 and target is not None and not bfloat16_lanes(target):
         raise InvalidInputError(
             f"the precision {precision.value} needs a CPU with AVX512_BF16 (in /proc/cpuinfo: avx512_bf16; by LLVM's name "
-            f"avx512bf16), or Arm's bf16, and the target {clean(target.key, 80)} has none: leave it out, or take "
-            f"{Precision.BFLOAT16_WEIGHTS.value}, which stores weights so and computes in float32",
+            f"avx512bf16), or Arm's bf16, and the target {clean(target.key, 80)} lacks it: omit the precision, or use "
+            f"{Precision.BFLOAT16_WEIGHTS.value}, which stores weights in this format and computes in float32",
             code="unsupported-precision",
         )
     if precision is Precision.FLOAT16 and target is not None and not has_float16(target):
         raise InvalidInputError(
             f"the precision {precision.value} needs an Arm CPU with arithmetic of float16 (in /proc/cpuinfo: asimdhp; by LLVM's name fullfp16), "
-            f"and the target {clean(target.key, 80)} has none: leave it out, or take {Precision.FLOAT16_WEIGHTS.value}, which stores weights "
+            f"and the target {clean(target.key, 80)} lacks it: omit the precision, or use {Precision.FLOAT16_WEIGHTS.value}, which stores weights "
             "so and computes in float32",
             code="unsupported-precision",
         )
     if precision is Precision.INT8 and target is not None and not dot_product_lanes(target):
         raise InvalidInputError(
             f"the precision {precision.value} needs a CPU with an int8 dot product (in /proc/cpuinfo: avx2, avx512_vnni, avx_vnni or asimddp), and "
-            f"the target {clean(target.key, 80)} has none: leave it out",
+            f"the target {clean(target.key, 80)} lacks it: omit the precision",
             code="unsupported-precision",
         )
     return precision

@@ -92,6 +92,6 @@ def check_max_error(max_error: float) -> None:
 def samples_needed() -> InvalidInputError:
     """Return the error for a network that is to be quantised without samples."""
     return InvalidInputError(
-        "precision int8 needs samples, given with the job: real inputs tell the ranges of activations, and how accurate the result is",
+        "precision int8 needs samples, given with the job: real inputs show the ranges of activations, and how accurate the result is",
         code="samples-needed",
     )

@@ -47,8 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = read_settings(argv, farm_url=lambda file: _farm_url(file, wait))
         if is_open_to_others(settings.url):
             log.warning(
-                "%s is no HTTPS: whoever is on the way reads this device's credential, and can answer as the farm. A private network, "
-                "or a proxy that speaks TLS, keeps others off",
+                "%s is not HTTPS: others on the network can read this device's credential, and can answer as the farm. Use a private "
+                "network, or a proxy that speaks TLS",
                 settings.url,
             )
         devices = devices_of(settings)

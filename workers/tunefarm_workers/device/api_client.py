@@ -79,7 +79,7 @@ class ApiClient:
             raise TransientError("the API's response lacks 'id': is it a tunefarm API?")
         if not answer.get("by_gateway"):
             raise InvalidInputError(
-                "the farm has no gateway for this device to dial: start one, and set TUNEFARM_GATEWAY for the API and its workers",
+                "the farm has no gateway that this device can dial: start a gateway, and set TUNEFARM_GATEWAY for the API and its workers",
                 code="no-gateway",
             )
         return str(answer["id"])

@@ -100,7 +100,7 @@ class Renewal:
         try:
             if not self._is_ours():
                 log.warning(
-                    "the credential of this device ends soon, and is not in %s: replace it by enrolling again",
+                    "the credential of this device expires soon, and %s does not hold it: enrol the device again to replace it",
                     self._file,
                 )
                 self._act_at = math.inf

@@ -98,7 +98,7 @@ class Registration:
             try:
                 self._api.heartbeat(self.device_id, status)
             except (TransientError, InvalidInputError, NotFoundError) as error:
-                log.debug("no goodbye: %s", error.message)
+                log.debug("could not sign off from the farm: %s", error.message)
 
     def _pass_on(self, reason: str, *, own: str) -> None:
         """Log why the farm gives the device no work, once: as that no worker can link for it. Our own reason is known here."""

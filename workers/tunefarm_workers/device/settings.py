@@ -98,8 +98,8 @@ def read_settings(
     for name in _OF_TRACKERS:
         if getattr(options, f"no_{name}") is not None:
             raise InvalidInputError(
-                f"--{name} is gone: no device waits at a tracker, or has a port, any more. Devices dial the farm's gateway; say with "
-                "--gateway where it is, if it is not where the API says",
+                f"--{name} was removed: devices no longer wait at a tracker or open a port. They dial the farm's gateway; if its address "
+                "is not the one that the API tells, name it with --gateway",
                 code="tracker-removed",
                 field=name,
             )

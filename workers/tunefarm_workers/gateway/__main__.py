@@ -39,7 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m tunefarm_workers.gateway", description="Run the gateway between workers and devices."
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one (default)")
+    parser.add_argument(
+        "--port", type=int, default=0, help="port to listen on; 0 takes a free port (default)"
+    )
     parser.add_argument(
         "--dir",
         type=Path,

@@ -194,7 +194,7 @@ class Gateway:
             self._changed.notify_all()
         if before is not None:
             before.conversation.end()
-        log.info("device %s is here", clean(identity))
+        log.info("device %s connected", clean(identity))
         try:
             device.conversation.run(lambda message: self._take_refusal(device, message), until=until)
         finally:
@@ -204,7 +204,7 @@ class Gateway:
                 asked, device.asked = device.asked, {}
             for answers in asked.values():
                 answers.put(_AwayError("the device's connection broke"))
-            log.info("device %s left", clean(identity))
+            log.info("device %s disconnected", clean(identity))
 
     def _take_refusal(self, device: _Device, message: Mapping[str, Any]) -> None:
         with self._changed:
@@ -292,7 +292,7 @@ def _check_proof(connection: ssl.SSLSocket, ticket: Ticket, text: str) -> None:
     challenge = secrets.token_hex(32)
     send_message(connection, {"prove": challenge})
     if not is_proof(receive_message(connection).get("proof"), ticket.key, text, challenge):
-        raise RefusedError("the ticket is another worker's")
+        raise RefusedError("the ticket belongs to another worker")
 
 
 def _seconds(first: Mapping[str, Any], name: str) -> float:

@@ -32,8 +32,8 @@ Inputs = Annotated[
     typer.Option(
         "--inputs",
         metavar="SAMPLES.npz",
-        help="Real inputs: an array per input, with the input's shape or with one more dimension in front. The artifact is "
-        "compared on them first, and timed on the first of them. Can be given several times.",
+        help="Real inputs: an array for each input, with the input's shape or with one more dimension in front. The artifact is "
+        "compared on them first, and timed on the first sample set. Can be given several times.",
     ),
 ]
 ValueOption = Annotated[
@@ -41,7 +41,7 @@ ValueOption = Annotated[
     typer.Option(
         "--value",
         metavar="NAME=VALUE",
-        help="Value of an input that decides the network and becomes a constant, like sr=16000. A number, true, false, "
+        help="Value of an input that is a setting, like sr=16000. The input becomes a constant. A number, true, false, "
         "numbers with commas, or lists like [[1,2],[3,4]]. Can be given several times.",
     ),
 ]
@@ -57,19 +57,20 @@ BaselineNames = Annotated[
     str | None, typer.Option("--baselines", metavar="NAME,NAME", help=HELP["baselines"])
 ]
 OutFile = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here instead of standard output.")
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of standard output."),
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")]
 
 
 Tags = Annotated[
     list[str] | None,
-    typer.Option("--tag", metavar="TAG", help="Only those with this tag. Can be given several times."),
+    typer.Option("--tag", metavar="TAG", help="Only items with this tag. Can be given several times."),
 ]
 Text = Annotated[
     str | None,
     typer.Option(
-        "--search", metavar="TEXT", help="Only those with this text in their id, name, tags or note."
+        "--search", metavar="TEXT", help="Only items with this text in their id, name, tags or note."
     ),
 ]
 
@@ -82,10 +83,10 @@ class LabelOptions(OptionGroup):
         list[str] | None,
         typer.Option("--tag", metavar="TAG", help="Add this tag. Can be given several times."),
     ] = None
-    note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="A text for people.")] = None
+    note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="A note for people.")] = None
 
 
-NO_CHANGE = "nothing is to be changed: give one of the options that --help lists"
+NO_CHANGE = "nothing to change: give one of the options that --help lists"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,7 +110,7 @@ class Output:
             rows = [[cell(item) for cell in columns.values()] for item in items]
             self.table(tuple(columns), rows, optional=optional)
             if not rows:
-                self.note("there are none, or none that match")
+                self.note("nothing to list: there are no items, or none match")
         elif json_lines:
             for item in items:
                 self.data(item.raw)
@@ -139,7 +139,7 @@ class Output:
             columns, cells, left_out = _narrowed(self.stdout, columns, cells, optional, whole_ids=whole_ids)
         self.stdout.print(make_table(columns, cells, title=title, whole_ids=whole_ids))
         if left_out:
-            self.note(f"not shown in a terminal this narrow: {', '.join(left_out)}; --json has all")
+            self.note(f"this terminal is too narrow for: {', '.join(left_out)}; --json has all")
 
 
 def _narrowed(
@@ -255,7 +255,7 @@ def check_folder(folder: Path) -> None:
             pass
     except FileExistsError as error:
         raise InvalidInputError(
-            f"--output {folder}: this is a file, but must be a folder", code="bad-output"
+            f"--output {folder}: this is a file, but it must be a folder", code="bad-output"
         ) from error
     except OSError as error:
         raise InvalidInputError(

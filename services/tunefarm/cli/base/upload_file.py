@@ -39,4 +39,4 @@ def upload_file(out: Output, path: Path) -> Iterator[Path]:
 def note_other_name(out: Output, model: Model, name: str | None) -> None:
     """Say that the farm has the file already, by another name than was asked for: it is the same model."""
     if name is not None and model.name != name:
-        out.note(f"the farm has this file already, as {model.named}: it does not become {name}")
+        out.note(f"the farm already has this file as {model.named}: the name {name} is not used")

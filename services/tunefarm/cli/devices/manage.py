@@ -42,7 +42,7 @@ def make_token(
         bool,
         typer.Option(
             "--guest",
-            help="The machine is somebody else's: its records count in its pool alone. Needs --device-key.",
+            help="The machine belongs to somebody else: its records count only in its pool. Needs --device-key.",
         ),
     ] = False,
 ) -> None:

@@ -26,17 +26,19 @@ def list_audit(
     server: Server,
     key: Annotated[
         str | None,
-        typer.Option("--key", metavar="KEY_ID", help="Only what this API key did: its id, or a part of it."),
+        typer.Option(
+            "--key", metavar="KEY_ID", help="Only actions of this API key: its id, or a part of it."
+        ),
     ] = None,
     action: Annotated[
-        str | None, typer.Option("--action", metavar="ACTION", help="Only this, as key-created.")
+        str | None, typer.Option("--action", metavar="ACTION", help="Only this action, like key-created.")
     ] = None,
     subject: Annotated[
         str | None,
         typer.Option(
             "--of",
             metavar="ID",
-            help="Only what was done to the key, model, job, device, … of this id, or part of it.",
+            help="Only actions on the key, model, job or device with this id, or with this part of an id.",
         ),
     ] = None,
     limit: Annotated[
@@ -85,12 +87,14 @@ def prune_audit(
         typer.Option(
             "--before",
             metavar="DATE",
-            help="Delete entries of before this day (2026-08-01, UTC); it must be 30 days ago.",
+            help="Delete entries from before this day (2026-08-01, UTC), which must be at least 30 days ago.",
         ),
     ],
     export: Annotated[
         Path,
-        typer.Option("--export", metavar="FILE", help="Write the log to this new file first, and check it."),
+        typer.Option(
+            "--export", metavar="FILE", help="First write the log to this new file, and check the file."
+        ),
     ],
 ) -> None:
     """Delete old entries of the audit log, after an export that is checked. What stays can still be verified.
@@ -100,7 +104,7 @@ def prune_audit(
     try:
         until = datetime.fromisoformat(before).replace(tzinfo=UTC).timestamp()
     except ValueError as error:
-        raise InvalidInputError("--before must be a day, as 2026-08-01", code="invalid-input") from error
+        raise InvalidInputError("--before must be a day, like 2026-08-01", code="invalid-input") from error
     if export.exists():
         raise InvalidInputError(f"{export} exists: name a new file", code="invalid-input")
     with server.connect() as client:
@@ -118,7 +122,7 @@ def prune_audit(
     head = None if last is None else f"{last[0]}:{last[1]}"
     out.result(
         {"count": count, "to": head, "export": str(export)},
-        f"nothing is older; the whole log is in {export}"
+        f"no entry is older; the whole log is in {export}"
         if head is None
         else f"{quantities.plural(count, 'entry', 'entries')} deleted, up to {head}; the whole log is in {export}",
     )
@@ -134,7 +138,7 @@ def verify_audit(
             metavar="[FILE]",
             exists=True,
             dir_okay=False,
-            help="Check this export, here, instead of the server's log.",
+            help="Check this exported file instead of the server's log.",
         ),
     ] = None,
     head: Annotated[
@@ -142,8 +146,8 @@ def verify_audit(
         typer.Option(
             "--head",
             metavar="NO:HASH",
-            help="What an earlier check printed: the log must still have that entry. Without it, a log whose newest entries were "
-            "cut off, or that was written anew from its start, looks right.",
+            help="The head that an earlier check printed: the log must still have that entry. Without it, a log whose newest entries were "
+            "cut off, or that was rewritten from its start, looks correct.",
         ),
     ] = None,
     after: Annotated[
@@ -151,7 +155,7 @@ def verify_audit(
         typer.Option(
             "--after",
             metavar="NO:HASH",
-            help="What an earlier check printed: FILE is an export of the entries after that one (export --after NO).",
+            help="The head that an earlier check printed: FILE is an export of the entries after it (export --after NO).",
         ),
     ] = None,
 ) -> None:
@@ -159,7 +163,7 @@ def verify_audit(
     noted, start = _parsed("--head", head), _parsed("--after", after)
     if start is not None and (file is None or (noted is not None and noted[0] <= start[0])):
         raise InvalidInputError(
-            "--after needs the FILE of a part of the log, and a later --head", code="invalid-input"
+            "--after needs FILE, a part of the log, and a --head that is later", code="invalid-input"
         )
     waiting = 0
     if file is None:
@@ -177,7 +181,7 @@ def verify_audit(
         broken = None if chain_break is None else (chain_break.seq, chain_break.reason)
     if broken is not None:
         raise TunefarmError(
-            f"the audit log is broken at entry {broken[0]}: {broken[1]}; the {max(0, seq - missing)} before are right",
+            f"the audit log is broken at entry {broken[0]}: {broken[1]}; the {max(0, seq - missing)} entries before it are correct",
             code="audit-broken",
             seq=broken[0],
             reason=broken[1],
@@ -190,8 +194,8 @@ def verify_audit(
             "broken": None,
             "waiting": waiting,
         },
-        f"all {seq - missing} entries are right; the head is {seq}:{digest}"
-        + (f"; {missing} before were pruned" if missing and start is None else "")
+        f"all {seq - missing} entries are correct; the head is {seq}:{digest}"
+        + (f"; {missing} earlier entries were pruned" if missing and start is None else "")
         + (f"; {waiting} are not in the log yet" if waiting else ""),
     )
 
@@ -222,7 +226,7 @@ def _checked_file(file: Path, check: ChainCheck) -> ChainCheck:
                 goes_on = check.take(json.loads(line))
             except (ValueError, KeyError, TypeError) as error:
                 raise InvalidInputError(
-                    f"line {number} is no entry of an audit log", code="invalid-input", line=number
+                    f"line {number} is not an entry of an audit log", code="invalid-input", line=number
                 ) from error
             if not goes_on:
                 break

@@ -53,8 +53,8 @@ def back_up(
         typer.Option(
             metavar="KEY",
             envvar=_RECIPIENT_VARIABLE,
-            help="Encrypt the backup for this public key (age1… or ssh-ed25519 …), or those of a file. May be repeated; "
-            "the variable has one a line.",
+            help="Encrypt the backup for this public key (age1… or ssh-ed25519 …), or for the keys in a file. May be repeated; "
+            "the variable has a key per line.",
         ),
     ] = None,
 ) -> None:
@@ -132,7 +132,7 @@ def restore(
         bool,
         typer.Option(
             "--keep-keys",
-            help="Keep the backup's API keys and credentials of devices valid, also those that were revoked after it was made.",
+            help="Keep the backup's API keys and device credentials valid, including those that were revoked after the backup was made.",
         ),
     ] = False,
 ) -> None:
@@ -168,9 +168,9 @@ def restore(
     if manifest.missing:
         out.warning(f"{len(manifest.missing)} models or artifacts are missing in the backup")
     if verify_key is None:
-        out.note("nobody has verified who made the backup: --verify-key FILE does")
+        out.note("it is not verified who made the backup: --verify-key FILE checks that")
     if not keep_keys:
-        out.note("its API keys and credentials of devices are revoked (--keep-keys keeps them)")
+        out.note("its API keys and device credentials are revoked (--keep-keys keeps them valid)")
 
 
 def _whole_lines(recipients: list[str]) -> list[str]:

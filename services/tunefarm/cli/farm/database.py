@@ -58,7 +58,7 @@ def upgrade_database(
         grant_to_worker(url, worker_role)
     role = f"; {worker_role} has a worker's rights" if worker_role is not None else ""
     went = (
-        f"the schema is at {before} already"
+        f"the schema is already at {before}"
         if before == head()
         else f"the schema went from {before or 'nothing'} to {head()}"
     )
@@ -94,7 +94,9 @@ def check_database(out: Output, database_url: DatabaseUrl = None, home: Home = N
         check_schema(engine)
     finally:
         engine.dispose()
-    out.result({"ok": True, "current": head()}, f"the schema is at {head()}, as it should be")
+    out.result(
+        {"ok": True, "current": head()}, f"the schema is at {head()}, the version that this release needs"
+    )
 
 
 @command(app, "backup")
@@ -112,7 +114,7 @@ def back_up_database(
     url = parse_url(_url(database_url, home))
     if url.get_backend_name() != "sqlite" or url.database is None:
         raise InvalidInputError(
-            "only SQLite databases are copied by this command: use pg_dump for PostgreSQL",
+            "this command copies only SQLite databases: use pg_dump for PostgreSQL",
             code="wrong-database",
         )
     source_path = Path(url.database)

@@ -143,7 +143,9 @@ def _at_rest(server: Server) -> Iterator[_Row]:
     home = FarmHome(server.home)
     if not home.database_path.is_file() or find_spec("sqlalchemy") is None:
         advice = "Start one with `tunefarm serve`, or configure a server with --url or TUNEFARM_URL."
-        yield _Row("here", failed("farm", "none runs on this machine, and no server is configured", advice))
+        yield _Row(
+            "here", failed("farm", "no farm runs on this machine, and no server is configured", advice)
+        )
         return
     yield _Row(
         "here", warning("farm", f"the farm in {home.path} is not running", "Start it: `tunefarm serve`.")

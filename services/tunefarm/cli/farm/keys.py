@@ -34,11 +34,15 @@ KeyId = Annotated[
 MaxBytes = Annotated[
     int | None,
     typer.Option(
-        "--max-bytes", min=0, metavar="N", help="Most bytes of models, samples and running uploads together."
+        "--max-bytes",
+        min=0,
+        metavar="N",
+        help="Maximum bytes of models, samples and running uploads together.",
     ),
 ]
 MaxOpenJobs = Annotated[
-    int | None, typer.Option("--max-open-jobs", min=0, metavar="N", help="Most jobs that have not ended.")
+    int | None,
+    typer.Option("--max-open-jobs", min=0, metavar="N", help="Maximum number of jobs that have not ended."),
 ]
 MaxDeviceMinutes = Annotated[
     float | None,
@@ -46,7 +50,7 @@ MaxDeviceMinutes = Annotated[
         "--max-device-minutes",
         min=0,
         metavar="N",
-        help="Most minutes of search of the jobs of 30 days. Each job then needs a time budget.",
+        help="Maximum minutes of search of all jobs within 30 days. Each job then needs a time budget.",
     ),
 ]
 MaxPriority = Annotated[
@@ -216,6 +220,7 @@ def _seconds(text: str) -> float:
     match = _TIME.fullmatch(text)
     if match is None:
         raise InvalidInputError(
-            f"{text!r} is no time: give minutes, hours or days, as 30m, 12h, 90d", code="invalid-time"
+            f"{text!r} is not a duration: give minutes, hours or days, like 30m, 12h or 90d",
+            code="invalid-time",
         )
     return float(match[1]) * _UNITS[match[2]]

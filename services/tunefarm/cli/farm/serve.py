@@ -31,7 +31,7 @@ def serve(
         ),
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port of the API; 0 takes a free one.")
+        int, typer.Option("--port", min=0, max=65535, help="Port of the API; 0 takes a free port.")
     ] = 8000,
     device_key: Annotated[
         str, typer.Option("--device-key", help="Pool that this machine joins as a device.")
@@ -95,7 +95,7 @@ def serve(
                 out.text("`tunefarm dashboard` prints another one")
             else:  # a log, which others may read
                 out.text("or the dashboard: `tunefarm dashboard` prints a link that signs a browser in")
-            out.text("Ctrl-C ends it")
+            out.text("Ctrl-C stops the farm")
         with suppress(KeyboardInterrupt, Terminated):  # the normal end of a server
             farm.wait()
 

@@ -91,5 +91,5 @@ def _tell(out: Output, file: Path, key_id: str) -> None:
     if out.json:
         out.data({"id": key_id, "key": str(file), "public_keys": str(public)})
         return
-    out.text(f"{file}: key {key_id[:16]}, for workers alone")
+    out.text(f"{file}: key {key_id[:16]}, for workers only")
     out.text(f"{public}: its public keys, for everybody")

@@ -150,7 +150,7 @@ def run_again(
             out.text(line)
     if tag and not ids:
         out.warning(
-            f"no job with {_tags_words(tag)} has ended: `tunefarm jobs list --tag {tag[0]}` shows those that there are"
+            f"no job with {_tags_words(tag)} has ended: `tunefarm jobs list --tag {tag[0]}` lists all jobs with it"
         )
     if unchanged:
         out.note(

@@ -312,7 +312,7 @@ def show_state(out: Output, job: Job) -> None:
         ("precision", str(job.raw.get("options", {}).get("precision", "as-model"))),
         ("left out", "the code for other shapes" if _leaves_out_other_shapes(job) else quantities.NONE),
         *(
-            ("beside", ", ".join(job.raw["options"]["baselines"]))
+            ("also timed", ", ".join(job.raw["options"]["baselines"]))
             for _ in job.raw.get("options", {}).get("baselines", ())[:1]
         ),
         ("budget", quantities.budget(job.budget)),

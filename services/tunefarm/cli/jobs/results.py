@@ -53,14 +53,14 @@ def get_artifact(
         bool,
         typer.Option(
             "--now",
-            help="Of a job without an artifact, compile what is on record so far. The job goes on, if it has not ended.",
+            help="If the job has no artifact, compile the best kernels so far. A job that has not ended continues.",
         ),
     ] = False,
     so_far: Annotated[
         bool,
         typer.Option(
             "--so-far",
-            help="Of a job without an artifact, what is ready so far: untuned from its first seconds on, or the last of --now.",
+            help="If the job has no artifact, download the one that is ready so far: untuned from the job's first seconds on, or the last of --now.",
         ),
     ] = False,
 ) -> None:
@@ -73,14 +73,14 @@ def get_artifact(
         from tunefarm.client.errors import InvalidRequestError
 
         raise InvalidRequestError(
-            "--now compiles another one, --so-far takes what is ready: give one of them",
+            "--now compiles a new artifact, --so-far takes the one that is ready: give only one of them",
             code="invalid-option",
         )
     with server.connect() as client:
         job_id = find_job(client, job_id)
         if now and client.jobs.get(job_id).state != "succeeded":
             handle = client.job(client.jobs.compile_now(job_id).id)
-            out.note(f"job {handle.id} compiles what is on record for job {job_id}")
+            out.note(f"job {handle.id} compiles the best kernels so far of job {job_id}")
             handle.wait()
             job_id = handle.id
         drafts = [client.jobs.get(job_id).draft] if so_far else []

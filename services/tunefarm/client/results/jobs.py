@@ -82,7 +82,7 @@ class Job(Shown, Answer):
         network_latency_sec: Measured latency of the artifact; before there is one, the least of `networks`; None until the network was
             timed.
         speedups: How many times as fast as ``untuned``, ``onnxruntime`` and others the artifact is; empty until there is one.
-        tags: Words by which people find it again; `note` is a text for people.
+        tags: Words to find it by; `note` is a text for people.
         tuned_sec: Seconds of search spent.
         eta_sec: Expected remaining seconds of the job, compile included. None if nobody knows, the job has no limit of time or
             trials, or the server does not report it.

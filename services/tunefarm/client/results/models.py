@@ -104,7 +104,7 @@ class Model(Shown, Answer):
         operators: Operator names and their counts.
         opset: The ONNX operator set of the file.
         num_params: Number of parameters.
-        tags: Words by which people find it again; `note` is a text for people.
+        tags: Words to find it by; `note` is a text for people.
     """
 
     id: str

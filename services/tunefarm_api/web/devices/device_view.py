@@ -121,7 +121,7 @@ def facts_of(device: Device) -> list[Fact]:
         ("Host", _text(info.get("hostname"))),
         ("Target", _target(device.target)),
         ("Device model", device.device_model),
-        ("Reached over", "the gateway" if device.by_gateway else ""),
+        ("Connected through", "the gateway" if device.by_gateway else ""),
     ]
     return [(name, text) for name, text in facts if text]
 
@@ -155,7 +155,7 @@ def agent_facts(device: Device) -> list[Fact]:
         ("Restarts of the RPC server", _text(agent.get("rpc_restarts"))),
         ("Sandbox of its sessions", _text(agent.get("sandbox"))),
         ("Its sessions run as", sessions_of(device.info)[0]),
-        ("Clock held back by", ", ".join(throttle_of(device.info))),
+        ("Clock limited by", ", ".join(throttle_of(device.info))),
         *_gpu_facts(first_gpu(agent)),
     ]
     return [(name, text) for name, text in facts if text]
@@ -167,7 +167,7 @@ def _gpu_facts(gpu: Info) -> list[Fact]:
     return [
         ("GPU's power", f"{power} W{f' of {limit} W' if limit else ''}" if power else ""),
         (
-            "GPU's clock held back by",
+            "GPU's clock limited by",
             ", ".join(map(_text, throttle[:16])) if isinstance(throttle, list) else "",
         ),
         (

@@ -225,7 +225,7 @@ def _blank(job: Job, tasks: Sequence[JobTask]) -> str:
         )
     so_far = f"{measured_words(tasks)}. The curve is the sum of all kernels"
     return (
-        f"{so_far}, so there is none."
+        f"{so_far}, so there is no curve."
         if finished
         else f"{so_far}: it starts when every kernel has a working config."
     )

@@ -132,7 +132,7 @@ _KINDS: dict[str, tuple[Callable[[Data], str], str]] = {
     "resumed": (lambda _: "resumed", "info"),
     "budget": (_budget, "info"),
     "priority": (lambda data: f"priority {data.get('before')} → {data.get('priority')}", "info"),
-    "compile-now": (lambda data: f"job {data.get('job_id', '')} compiles what is on record so far", "info"),
+    "compile-now": (lambda data: f"job {data.get('job_id', '')} compiles the best kernels so far", "info"),
     "draft": (_draft, "good"),
     "quantised": (_quantised, "info"),
     "undrafted": (_undrafted, "warn"),

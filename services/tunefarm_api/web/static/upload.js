@@ -2,13 +2,17 @@
 import { Resumable } from "./resumable.js";
 import { size } from "./units.js";
 
+const MOST_OF_SWEEP = 64;
 const form = document.getElementById("upload");
 const drop = document.getElementById("drop");
 const file = document.getElementById("file");
 const list = document.getElementById("uploads");
 const error = document.getElementById("upload-error");
 const line = document.getElementById("upload-line");
+const sweep = document.getElementById("sweep-of");
 const queue = [];
+const seen = new Set(); // the names of all files that were chosen
+const uploaded = new Set(); // ids of models
 let running = null;
 let chosen = 0;
 
@@ -21,19 +25,44 @@ function fail(name, text) {
   error.hidden = false;
 }
 
-// Returns what the fields say of the models: what is bound, one input per line, tags and a note. A line may also be the command's options, as errors propose them.
-function bindings() {
-  const lines = { shape: [], value: [] };
+// A text for a single file begins with the file's name: "a.onnx:x=1,3,224,224". Other colons belong to the names of inputs.
+const OWNED = /^([^=]*\.(?:onnx|tflite)):/i;
+const inputOf = (text) => text.slice(0, text.lastIndexOf("="));
+
+// Returns the texts of the fields by kind, one for each input. A line may also be the command's options, as errors propose them.
+function written() {
+  const texts = { shape: [], value: [] };
   for (const kind of ["shape", "value"]) {
     for (const text of document.getElementById(`${kind}s`).value.split("\n")) {
       const [plain, ...options] = text.split(/(?:^|\s)--(shape|value)[\s=]+/);
-      lines[kind].push(plain);
-      for (let at = 0; at < options.length; at += 2) lines[options[at]].push(options[at + 1].trim().replace(/^'(.*)'$/, "$1"));
+      texts[kind].push(plain);
+      for (let at = 0; at < options.length; at += 2) texts[options[at]].push(options[at + 1].trim().replace(/^'(.*)'$/, "$1"));
     }
+    texts[kind] = texts[kind].map((text) => text.trim()).filter(Boolean);
   }
-  const joined = (texts) => texts.map((text) => text.trim()).filter(Boolean).join("\n");
-  const labels = Object.fromEntries(["tags", "note"].map((name) => [name, document.getElementById(`upload-${name}`).value.trim()]));
-  return { shapes: joined(lines.shape), values: joined(lines.value), ...labels };
+  return texts;
+}
+
+// Returns what the fields say of a file: what is bound, one input per line, tags and a note. The file's own texts come before those for all.
+function bindings(name) {
+  const of = (texts) => {
+    const own = texts.filter((text) => text.startsWith(`${name}:`)).map((text) => text.slice(name.length + 1));
+    const isOwn = (text) => own.some((other) => inputOf(other) === inputOf(text));
+    const common = texts.filter((text) => !text.startsWith(`${name}:`) && !OWNED.test(text) && !isOwn(text));
+    return [...common, ...own].join("\n");
+  };
+  const { shape, value } = written();
+  const labels = Object.fromEntries(["tags", "note"].map((label) => [label, document.getElementById(`upload-${label}`).value.trim()]));
+  return { shapes: of(shape), values: of(value), ...labels };
+}
+
+// Names the files for which the fields have texts, but which were not chosen.
+function warnOfStrangers() {
+  const { shape, value } = written();
+  const owners = new Set([...shape, ...value].filter((text) => OWNED.test(text)).map((text) => OWNED.exec(text)[1]));
+  for (const owner of owners) {
+    if (!seen.has(owner)) fail(owner, " has shapes or values above, but no file with this name was chosen.");
+  }
 }
 
 class Line {
@@ -47,7 +76,7 @@ class Line {
     this.part("resume").setAttribute("aria-label", `Resume ${model.name}`);
     this.part("stop").addEventListener("click", () => this.stop());
     this.part("resume").addEventListener("click", () => this.resume());
-    this.sending = new Resumable(form.dataset.url, model, bindings(), this);
+    this.sending = new Resumable(form.dataset.url, model, bindings(model.name), this);
     this.say("Waiting for the previous file");
     list.append(this.root);
     list.hidden = false;
@@ -92,6 +121,9 @@ class Line {
     link.textContent = `Open ${this.model.name}`;
     this.part("said").append(link);
     for (const part of ["stop", "resume"]) this.part(part).hidden = true;
+    uploaded.add(modelId);
+    sweep.hidden = uploaded.size < 2;
+    sweep.firstElementChild.href = `/sweeps/new?${[...uploaded].slice(-MOST_OF_SWEEP).map((id) => `model=${encodeURIComponent(id)}`).join("&")}`;
   }
 
   failed(why) {
@@ -141,6 +173,8 @@ async function next() {
 function take(files) {
   error.hidden = true;
   error.replaceChildren();
+  for (const model of files) seen.add(model.name);
+  warnOfStrangers();
   for (const model of files) {
     if (model.size > Number(form.dataset.max)) {
       fail(model.name, ` has ${size(model.size)}: larger than this farm's limit.`);

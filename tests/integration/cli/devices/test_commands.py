@@ -57,7 +57,7 @@ def test_the_list_fits_a_hundred_columns(run: Any, farm: Any) -> None:
         assert text in lines[2]
     assert lines[3] == f"node-1  draining: drained by a person: {reason}"
     narrow = run("device", "list", "--state", "draining", COLUMNS="80").stderr
-    assert "not shown in a terminal this narrow: " in narrow
+    assert "this terminal is too narrow for: " in narrow
     shown = run("device", "show", "node-1").stdout
     assert device.id in shown
     assert device.device_model in shown

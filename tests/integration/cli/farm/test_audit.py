@@ -52,7 +52,7 @@ def test_bad_input(run: Any, tmp_path: Path) -> None:
     file = tmp_path / "other.jsonl"
     for text in ("{", "[]", "{}", "1", '{"seq": "x", "hash": 1}'):
         file.write_text(text)
-        assert "line 1 is no entry" in run("audit", "verify", file, code=2).stderr
+        assert "line 1 is not an entry" in run("audit", "verify", file, code=2).stderr
     run("audit", "verify", "--head", "nonsense", code=2)
     run("audit", "verify", file, "--after", "nonsense", code=2)
     run("audit", "verify", "--after", f"2:{'ab' * 32}", code=2)
@@ -92,7 +92,7 @@ def test_prune(run: Any, tmp_path: Path) -> None:
         env = {"TUNEFARM_URL": api.url, "TUNEFARM_API_KEY": api.key}
         young = run("audit", "prune", "--before", "2100-01-01", "--export", tmp_path / "y", code=2, **env)
         assert "younger than 30 days" in young.stderr
-        assert "nothing is older" in run("audit", "prune", "--before", day, "--export", again, **env).stdout
+        assert "no entry is older" in run("audit", "prune", "--before", day, "--export", again, **env).stdout
         assert api.stop() == 0
     age_log(folder / "tunefarm.db", 40)
     with running_api(folder) as api:
@@ -104,7 +104,7 @@ def test_prune(run: Any, tmp_path: Path) -> None:
         run("audit", "verify", file, **env)
         checked = json.loads(run("audit", "verify", "--head", pruned["to"], "--json", **env).stdout)
         assert (checked["broken"], checked["pruned"]) == (None, pruned["count"])
-        assert f"{pruned['count']} before were pruned" in run("audit", "verify", **env).stdout
+        assert f"{pruned['count']} earlier entries were pruned" in run("audit", "verify", **env).stdout
         again.unlink()
         run("audit", "export", again, **env)
         run("audit", "verify", again, **env)

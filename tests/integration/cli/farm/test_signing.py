@@ -86,7 +86,7 @@ def test_create_and_rotate(run: Any, tmp_path: Path) -> None:
     assert Path(created["public_keys"]) == public_path(key)
     assert "exists already" in run("signing", "create", key, code=3).stderr
     lines = run("signing", "rotate", TUNEFARM_SIGNING_KEY=str(key)).stdout.splitlines()
-    assert [line.rpartition(", ")[2] for line in lines] == ["for workers alone", "for everybody"]
+    assert [line.rpartition(", ")[2] for line in lines] == ["for workers only", "for everybody"]
     assert public_path(key).read_text().count("BEGIN PUBLIC KEY") == 2
     assert created["id"] in public_path(key).read_text()
     assert "no private key" in run("signing", "rotate", public_path(key), code=2).stderr

@@ -33,7 +33,7 @@ def test_tags_notes_and_orders(run: Any, farm: Any, client: Client, tmp_path: Pa
     assert listed("--tag", "nightly", "--tag", "asr") == [second.id]
     assert [job.id for job in client.jobs.all(tags=["nightly"], order="oldest")] == [first.id, second.id]
     assert "asr, nightly" in run("jobs", "list").stdout
-    assert "is no tag" in run("jobs", "change", second.id, "--tag", "two words", code=2).stderr
+    assert "is not a tag" in run("jobs", "change", second.id, "--tag", "two words", code=2).stderr
     run("jobs", "list", "--sort", "fastest", code=2)
 
     model_id = first.job.model_id

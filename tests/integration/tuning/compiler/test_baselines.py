@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(
     reason="OpenVINO and LiteRT are not installed: `make test-setup` does",
 )
 LIMITS = CompileLimits(kernel_ratio=1e9, model_ratio=1e9, timing_sec=0)
-LITERT_REFUSES = "it reads TFLite files alone, and the network's file is ONNX"
+LITERT_REFUSES = "it reads only TFLite files, and the network's file is ONNX"
 
 
 @pytest.fixture(scope="module")

@@ -98,7 +98,7 @@ def test_a_linked_model_is_refused(parted: Path, tmp_path: Path) -> None:
     """As in the cache of a hub of models, where the files lie elsewhere."""
     link = tmp_path / "linked.onnx"
     link.symlink_to(parted)
-    with pytest.raises(InvalidModelError, match=r"linked\.onnx is a link: copy the files") as caught:
+    with pytest.raises(InvalidModelError, match=r"linked\.onnx is a link: copy the model") as caught:
         write_single_file(link, tmp_path / "whole.onnx", limits=LIMITS)
     assert caught.value.code == "external-data"
 

@@ -244,7 +244,7 @@ def of_no_nodes(trees: dict[str, list[Any]]) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (dangling, "a node goes on to a node that is not there"),
+        (dangling, "a node leads to a node that does not exist"),
         (cyclic, "a walk may come to a node twice"),
         (far_feature, f"a node reads feature {COLUMNS} of {COLUMNS}"),
         (of_no_nodes, "it has no trees"),

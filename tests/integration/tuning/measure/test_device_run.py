@@ -200,7 +200,7 @@ def test_a_device_that_offers_nothing_is_no_error(
         finally:
             runner.close()
     assert not timings
-    assert all("times nobody else" in why for why in missing.values())
+    assert all("does not time other networks" in why for why in missing.values())
 
 
 def pose_as_gpu(monkeypatch: pytest.MonkeyPatch, device_run: Callable[..., DeviceRun]) -> None:

@@ -41,7 +41,7 @@ def test_an_untuned_artifact_is_offered_while_the_job_searches(browser: Browser,
     page = browser.page(f"/jobs/{job.id}")
     note = page.element("p", id="draft")
     assert "Untuned, checked" in note.text
-    assert "A better one replaces it" in note.text
+    assert "A better draft replaces it" in note.text
     link = note.element("a", download="")
     assert link.text.startswith("Download so far, ")
     untuned = browser.get(link.attrs["href"])
@@ -102,7 +102,7 @@ def test_a_cancelled_job_keeps_its_untuned_artifact(browser: Browser, farm) -> N
     browser.post(f"/jobs/{job.id}/cancel")
     farm.run_until_quiet()
     note = browser.page(f"/jobs/{job.id}").element("p", id="draft")
-    assert "A better one" not in note.text
+    assert "A better draft" not in note.text
     assert browser.get(note.element("a").attrs["href"]).status_code == 200
 
 
@@ -192,7 +192,7 @@ def test_the_artifact_is_measured_again(browser: Browser, farm, done) -> None:
     table = next(table for table in page.all("table") if "Measurements" in table.element("caption").text)
     rows = table.element("tbody").all("tr")
     assert len(rows) == 2
-    assert ["counts" in row.text for row in rows] == [True, False]
+    assert ["shown above" in row.text for row in rows] == [True, False]
     assert "2.00×" in rows[0].text
     assert "measured again on" in page.element("section", id="log").text
     assert "Measurements" in browser.get(f"/jobs/{done.id}/report").text
@@ -203,7 +203,7 @@ def test_a_measurement_without_a_runtime_beside_it_is_shown(browser: Browser, fa
     alone = {"untuned": 0.04}
     measured(farm, done.id, timed(0.02, others=alone), timed(0.01, others=alone))
     page = browser.page(f"/jobs/{done.id}")
-    (row,) = [row for row in page.all("tr") if "quiet; counts" in row.text]
+    (row,) = [row for row in page.all("tr") if "quiet; shown above" in row.text]
     assert [cell.text for cell in row.all("td")][-2:] == ["4.00×", "–"]
     report = Page(browser.get(f"/jobs/{done.id}/report").text)
     (cells,) = [cells for cells in report.tables["latency"] if cells[0].endswith("(shown)")]

@@ -37,7 +37,7 @@ def test_a_finished_job(browser: Browser, farm, done) -> None:
     assert [phase.attrs["class"] for phase in phases] == ["done"] * len(phases)
     assert all("s" in phase.element("span", class_="took").text for phase in phases[:4])
     assert "60" in page.element("dl", class_="figures").text
-    assert "its limit of trials is reached" in page.text
+    assert "the limit of trials was reached" in page.text
     kernels = page.all("table")[0]
     assert kernels.element("caption").text == "Kernels"
     rows = kernels.element("tbody").all("tr")
@@ -168,9 +168,9 @@ def test_each_set_of_shapes_has_a_line(browser: Browser, farm, done) -> None:
         "All other shapes of x batch×3×width run by code for all sizes, which is not tuned: 85 ms"
         in page.text
     )
-    refused = {"entry": None, "reason": "there is none for GPUs"}
+    refused = {"entry": None, "reason": "there is no such code for GPUs"}
     give_report(farm, done, {**REPORT, "other_shapes": refused})
-    assert "runs no other shapes: there is none for GPUs." in browser.page(f"/jobs/{done.id}").text
+    assert "runs no other shapes: there is no such code for GPUs." in browser.page(f"/jobs/{done.id}").text
 
 
 def test_the_curve_falls(browser: Browser, farm, done) -> None:

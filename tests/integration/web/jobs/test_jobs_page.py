@@ -193,7 +193,7 @@ def test_tags_and_the_note_of_a_job(browser: Browser, three) -> None:
     assert [option.text for option in select.all("option")] == ["any", "nightly", "v1.2"]
     assert select.element("option", selected="").text == "nightly"
     refused = browser.post(f"/jobs/{job.id}/labels", tags='b"', note="<a long> text")
-    assert (refused.status_code, "is no tag" in refused.text) == (422, True)
+    assert (refused.status_code, "is not a tag" in refused.text) == (422, True)
     form = checked(refused.text).element("form", action=f"/jobs/{job.id}/labels")
     assert form.element("input", id="tags").attrs["value"] == 'b"'
     assert form.element("textarea", id="note").text == "<a long> text", "nothing has to be written again"

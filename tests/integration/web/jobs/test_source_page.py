@@ -127,11 +127,13 @@ def test_before_a_candidate_has_worked(browser: Browser, farm: Any) -> None:
     assert "no config of this kernel was tried" in part(browser, job, "llvm").text.lower()
     farm.run(steps=1)
     section = browser.page(path).element("section", id="source")
-    assert "no config has worked yet" in section.text
+    assert "no config of this kernel has worked yet" in section.text
     assert section.attrs["data-live"] == f"job:{job.id}", "it comes as soon as there is one"
     assert "no config of this kernel has worked yet" in part(browser, job, "llvm").text.lower()
     cancel_job(farm.services, job.id)
-    assert "no config has worked yet" in browser.page(path).element("section", id="source").text
+    assert (
+        "no config of this kernel has worked yet" in browser.page(path).element("section", id="source").text
+    )
 
 
 @pytest.mark.parametrize("line", ["", "x", "y" * 5000])

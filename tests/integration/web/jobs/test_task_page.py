@@ -86,7 +86,7 @@ def test_a_task_without_trials(browser: Browser, farm) -> None:
     farm.run(steps=1)
     page = browser.page(f"/jobs/{job.id}/tasks/0")
     assert "There are no trials yet." in page.text
-    assert "None that works yet." in page.text
+    assert "No schedule has worked yet." in page.text
     assert browser.get(f"/jobs/{job.id}/tasks/0/trials.json").json()["ms"] == []
 
 

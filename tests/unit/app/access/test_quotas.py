@@ -77,7 +77,7 @@ def test_open_jobs(farm: Farm) -> None:
         job_of(farm, model.id)
         refused = refusal("quota-open-jobs", lambda: job_of(farm, model.id))
         assert refused.fields["limit"] == refused.fields["used"] == 2
-        assert "wait until one ends" in refused.message
+        assert "wait until a job ends" in refused.message
         cancel_job(farm.services, first.id)
         job_of(farm, model.id)
     job_of(farm, model.id)  # the farm's own, or another key's

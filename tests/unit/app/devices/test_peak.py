@@ -120,7 +120,9 @@ def test_a_peak_of_all_cores_like_that_of_one_is_none_and_is_measured_again(farm
         assert meter.runs == runs
     shown = peaks(farm, device)[device.id]
     assert shown.flops_per_sec == {}
-    assert "float32: 100 GFLOP/s on 2 cores, hardly more than on one: the device was busy" in shown.missing
+    assert (
+        "float32: 100 GFLOP/s on 2 cores, hardly more than on one core: the device was busy" in shown.missing
+    )
     meter.all_cores = 180e9
     for _ in range(2):
         calibrate_again(farm, device)

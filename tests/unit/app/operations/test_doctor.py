@@ -59,7 +59,7 @@ def test_whatever_is_wrong_has_an_advice(farm: Any) -> None:
 
 
 def test_a_farm_without_a_gateway_is_told_that_it_needs_one(farm: Any) -> None:
-    assert findings(farm)["gateway"] == ("ok", "none is needed: measurements are replayed")
+    assert findings(farm)["gateway"] == ("ok", "no gateway is needed: measurements are replayed")
     measuring = farm.with_settings(engine="tvm")
     (check,) = [finding for finding in examine(measuring.services) if finding.check == "gateway"]
     assert check.verdict is Verdict.FAILED
@@ -162,12 +162,12 @@ def test_webhooks(farm: Any) -> None:
     run_sql(farm, "UPDATE webhooks SET failing_since = failing_since - 1200 WHERE failures > 0")
     with farm.services.uow.write() as repos:
         repos.webhooks.disable(first.id, BY_A_PERSON)
-        repos.webhooks.disable(third.id, "the receiver answered 410: it wants no more events")
+        repos.webhooks.disable(third.id, "the receiver answered 410, so it gets no more events")
     verdict, message = findings(farm)["webhooks"]
     assert verdict == "warning"
     assert message.split("; ") == [
         f"{second.id} has failed for 20 min, 1 attempt in a row",
-        f"{third.id} is disabled: the receiver answered 410: it wants no more events",
+        f"{third.id} is disabled: the receiver answered 410, so it gets no more events",
     ]
     with farm.services.uow.write() as repos:
         repos.deliveries.queue_test(second.id)

@@ -30,7 +30,7 @@ def test_a_config_of_no_space_is_refused_with_its_line_and_nothing_is_added(farm
     good = replace(before[0], device_model="elsewhere")
     bad = replace(good, config=Config(7, good.config.decisions))
     with pytest.raises(
-        InvalidRecordError, match="line 12: the config is none of its kernel's config space"
+        InvalidRecordError, match="line 12: the config is not in its kernel's config space"
     ) as refused:
         import_records(farm.services, [(11, good), (12, bad)])
     assert refused.value.fields["line"] == 12

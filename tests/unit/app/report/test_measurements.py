@@ -57,7 +57,7 @@ def test_no_comparison_of_the_compile_is_lost(farm: Farm) -> None:
     assert farm.job(job_id).speedups == job.speedups
     assert farm.job(job_id).over_runtime == pytest.approx(0.8), "slower than torch.compile"
     assert which_is_shown(after.measurements) == (
-        "of those that timed ONNX Runtime and torch.compile too, the latest on a quiet device counts"
+        "among those that also timed ONNX Runtime and torch.compile, the latest on a quiet device counts"
     )
     measured(farm, job_id, timed(0.02, others={**WITH_RUNTIME, "torch_compile": 0.03}))
     assert shown(farm, job_id) == [False, False, False, True]
@@ -109,7 +109,7 @@ def test_an_unwatched_compile_does_not_count_as_quiet(farm: Farm) -> None:
     assert [taken.quiet for taken in measurements.items] == [None, False]
     assert shown(farm, job_id) == [False, True], "none is known to be quiet: the latest"
     page = report_page(checked_report(farm, job_id))
-    assert "None is known to be of a quiet device: the latest counts." in page
+    assert "No measurement is known to be from a quiet device: the latest counts." in page
     assert "not watched" in page
     measured(farm, job_id, timed(0.02), timed(0.03, slowdown=None))
     assert shown(farm, job_id) == [False, False, True, False]
@@ -177,7 +177,7 @@ def test_a_report_shows_other_runtimes_as_onnx_runtime(farm: Farm) -> None:
     assert report.latency is not None
     assert {name: baseline.title for name, baseline in report.latency.baselines.items()} == {
         "openvino": "OpenVINO, float32",
-        "openvino_default": "OpenVINO as it comes (bfloat16)",
+        "openvino_default": "OpenVINO, default precision (bfloat16)",
         "litert": "LiteRT",
     }
     assert [name for name, taken in report.latency.others().items() if taken.median_sec == 0.025] == [
@@ -186,13 +186,15 @@ def test_a_report_shows_other_runtimes_as_onnx_runtime(farm: Farm) -> None:
     assert report.latency.baselines["litert"].missing == "not installed <b>"
     assert report.latency.ratios["openvino_default"].comparable is False
     assert "It is 2.50× as fast as OpenVINO, float32 on the same device (25.0 ms)." in report.summary
-    off = next(sentence for sentence in report.summary if "OpenVINO as it comes (bfloat16)" in sentence)
+    off = next(
+        sentence for sentence in report.summary if "OpenVINO, default precision (bfloat16)" in sentence
+    )
     assert "its outputs are further off than the artifact's may be" in off
     assert "LiteRT's latency: not installed <b>." in report.not_measured
     page = report_page(report)
     assert "OpenVINO, float32 2026.4" in page
     assert "not timed: not installed &lt;b&gt;" in page
-    assert "OpenVINO as it comes (bfloat16) computes something else" in page
+    assert "OpenVINO, default precision (bfloat16) computes something else" in page
     assert page.count('class="openvino median"') == page.count('class="openvino-default median"') == 1
     assert "Over OpenVINO, float32" in page, "the table of measurements has its column"
     job = farm.job(job_id)
@@ -207,5 +209,5 @@ def test_one_without_the_other_runtimes_does_not_replace_it(farm: Farm) -> None:
     measured(farm, job_id, beside(0.01), timed(0.02))
     assert shown(farm, job_id)[-2:] == [True, False]
     assert which_is_shown(checked_report(farm, job_id).measurements).startswith(
-        "of those that timed OpenVINO, float32 and "
+        "among those that also timed OpenVINO, float32 and "
     )

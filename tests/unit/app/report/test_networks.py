@@ -52,8 +52,8 @@ def draft_step(state: StepState, error: dict[str, Any] | None) -> Step:
     [
         ({}, [], {}, "The network itself is timed after 1 min 00 s of search"),
         ({"target": {"kind": "cuda"}}, [], {}, "on a GPU the compile needs the device"),
-        ({}, [], {"network_timing_share": 0.0}, "this farm's settings leave out timings before"),
-        ({}, [], {"max_drafts_bytes": 0}, "this farm's settings leave out timings before"),
+        ({}, [], {"network_timing_share": 0.0}, "this farm's settings switch these timings off"),
+        ({}, [], {"max_drafts_bytes": 0}, "this farm's settings switch these timings off"),
         ({"budget": {"wall_sec": 45.0}}, [], {}, "a search of 45 s is too short"),
         ({}, [network_timing(error={"message": "it crashed"})], {}, "when the job compiles: it crashed."),
         ({}, [network_timing(error={"code": "runs-parts"})], {}, "ONNX Runtime runs parts of the network"),
@@ -94,7 +94,7 @@ def test_it_says_why_the_network_could_not_be_compiled(settings: Any) -> None:
     [
         (30.0, [], "the search ended after 30 s, and timing begins after 1 min 00 s"),
         (90.0, [], "the search ended before the network was compiled"),
-        (90.0, [network_timing()], "the search ended before a timing was due, which may take 3% of it"),
+        (90.0, [network_timing()], "the search ended before a timing was due: timings may take 3% of it"),
     ],
 )
 def test_a_search_that_ended_says_what_it_did_not_reach(
@@ -115,7 +115,5 @@ def test_what_the_points_are_and_what_a_job_without_a_search_shows(settings: Any
 def test_the_compiles_own_points_are_said_to_be_the_ends(settings: Any) -> None:
     ended = job(target=CPU, state=JobState.SUCCEEDED, tuned_sec=12.0)
     text = curve_words(ended, [], settings, at_compile=True)
-    assert text.startswith(
-        "The first and the last point are the whole network as the job's compile measured it"
-    )
+    assert text.startswith("The compile measured the first and the last point: ")
     assert "Between them the network was not timed: the search ended after 12 s" in text

@@ -37,7 +37,7 @@ def test_a_rough_speed_up_says_what_other_work_did_and_what_counts(report: JobRe
         tuned = report.latency.tuned.model_copy(update={"disturbance": disturbance})
         return rough_latencies(report.latency.model_copy(update={"tuned": tuned, "ratios": {name: wide}}))
 
-    why = "How much faster the artifact is, is known only roughly: other work took 1.30 cores on average, and 30 timings of 40 do not count"
+    why = "The speed-up of the artifact is known only roughly: other work took 1.30 cores on average, and 30 timings of 40 do not count"
     again = "Measure again on a quiet device."
     assert said(disturbance) == [f"{why}. {again}"]
     (single,) = said(disturbance.model_copy(update={"dropped": 1}))
@@ -59,7 +59,7 @@ def test_a_speed_up_that_is_not_known_is_no_number_of_times(report: JobReport) -
     assert len(compared) == len(ratios)
     assert compared[0].startswith("The artifact takes ")
     assert "not comparable with untuned TVM (" in compared[0]
-    assert compared[0].endswith("by these timings: other work slowed one of the two more than the other.")
+    assert compared[0].endswith("by these timings: other work disturbed them unequally.")
     assert not any("not known as fast" in each for each in said)
 
 

@@ -202,7 +202,7 @@ def test_it_says_what_it_waits_for(farm: Farm, done: Job) -> None:
     with farm.services.uow.write() as repos:
         repos.devices.release_lease(device.id, lease.fence)
     farm.run_again(TimingEngine(DeviceLostError("it went away")))
-    assert measuring(farm, done).waiting == "waiting to repeat it after: it went away"
+    assert measuring(farm, done).waiting == "waiting to retry after an error: it went away"
     farm.run_again(TimingEngine(timed(0.02)))
     assert (measuring(farm, done).state, measuring(farm, done).waiting) == ("idle", None)
 

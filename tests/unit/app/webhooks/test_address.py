@@ -79,7 +79,7 @@ def test_some_are_never_allowed(host: str) -> None:
 
 def test_who_runs_the_farm_reads_which_address_was_refused_and_who_registers_does_not() -> None:
     url = parse_url("https://hooks.example.org/")
-    for allow_private, why in ((True, "no webhook may have: link-local"), (False, "not public")):
+    for allow_private, why in ((True, "webhooks may not use: link-local"), (False, "not public")):
         with capture_logs() as lines, pytest.raises(InvalidInputError, match=why) as caught:
             checked_addresses(url, allow_private=allow_private, resolve=lambda _h, _p: ("169.254.7.8",))
         assert "169.254" not in caught.value.message

@@ -64,7 +64,7 @@ def test_a_narrow_terminal_does_without_columns(
     printed = capsys.readouterr()
     if width > 5:
         assert sorted(printed.out.split("─")[0].split()) == shown
-    assert (f"not shown in a terminal this narrow: {named}; --json has all" in printed.err) == bool(named)
+    assert (f"this terminal is too narrow for: {named}; --json has all" in printed.err) == bool(named)
 
 
 def test_a_header_takes_no_more_room_than_its_column(
@@ -82,7 +82,7 @@ def test_an_empty_list_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     Output().items([], {"job": str})
     printed = capsys.readouterr()
     assert "job" in printed.out
-    assert printed.err == "there are none, or none that match\n"
+    assert printed.err == "nothing to list: there are no items, or none match\n"
     Output().items(["a"], {"job": str})
     assert capsys.readouterr().err == ""
 

@@ -102,7 +102,7 @@ def test_an_svdf_layer_of_integers_gives_what_the_interpreter_gives() -> None:
 
 
 def test_an_svdf_layer_whose_memory_is_fed_is_refused() -> None:
-    with pytest.raises(InvalidModelError, match="memory is no variable") as caught:
+    with pytest.raises(InvalidModelError, match="memory is not a variable") as caught:
         convert(svdf_layer(own_memory=True).data)
     assert caught.value.code == "unsupported-operator"
 

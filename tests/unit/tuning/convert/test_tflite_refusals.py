@@ -184,7 +184,11 @@ def test_a_loop_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         (blocks([0, 2], [[0, 0], [0, 0]]), "invalid-tflite", "do not fit"),
         (blocks([2, 2], [[0, 0], [0, 0]]), "invalid-tflite", "do not fit"),
         (blocks([2, 2], [[5, 6], [0, 0]], "BATCH_TO_SPACE_ND"), "invalid-tflite", "nothing stays"),
-        (blocks([3, 1], [[0, 0], [0, 0]], "BATCH_TO_SPACE_ND"), "invalid-tflite", "no blocks of"),
+        (
+            blocks([3, 1], [[0, 0], [0, 0]], "BATCH_TO_SPACE_ND"),
+            "invalid-tflite",
+            "cannot be divided into blocks of",
+        ),
         (normalised_lstm(), "unsupported-operator", "normalises its gates"),
         (lstm_layer(3000, clip=1.0).data, "unsupported-operator", "3000 steps"),
         (volume_of_other_channels(), "invalid-tflite", "do not fit a volume"),

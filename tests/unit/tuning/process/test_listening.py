@@ -24,7 +24,7 @@ def test_a_free_port_is_taken_and_then_it_is_not_free() -> None:
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid", "a..b", "a" * 64])
 def test_a_host_that_is_not_this_machine(host: str) -> None:
     with pytest.raises(
-        InvalidInputError, match=f"--host {host}.*127.0.0.1 is for this machine alone"
+        InvalidInputError, match=f"--host {host}.*127.0.0.1 serves only this machine"
     ) as caught:
         listen(host, 0, backlog=1)
     assert caught.value.code == "not-own-address"

@@ -97,7 +97,7 @@ for call in (lambda: load({str(artifact)!r}), lambda: InferenceSession({str(arti
     ran = subprocess.run(
         [sys.executable, str(artifact), "--time", "1"], capture_output=True, text=True, env=variables
     )
-    assert (ran.returncode, "cannot vouch for itself" in ran.stderr) == (1, True)
+    assert (ran.returncode, "cannot verify itself" in ran.stderr) == (1, True)
 
 
 def test_the_variable_counts_for_every_way_to_load(

@@ -201,7 +201,7 @@ def test_a_file_belongs_to_the_set_of_shapes_that_it_fits(tmp_path: Path) -> Non
     np.savez(tmp_path / "w.npz", x=np.zeros((1, 3, 640), np.float32))
     assert read_sample_file(tmp_path / "w.npz", shapes, LIMIT_BYTES).fits == 2
     np.savez(tmp_path / "n.npz", x=np.zeros((1, 3, 100), np.float32))
-    with pytest.raises(InvalidInputError, match="fit none of the network's 3 sets of shapes") as none:
+    with pytest.raises(InvalidInputError, match="do not fit any of the network's 3 sets of shapes") as none:
         read_sample_file(tmp_path / "n.npz", shapes, LIMIT_BYTES)
     assert "'x' [1, 3, 100]" in none.value.message
     assert "'x' [1, 3, 320]" in none.value.message

@@ -49,8 +49,8 @@ PLAIN = Launch(kernel="main_kernel", blocks=(1, 1, 1), threads=(256, 1, 1))
             "sm_90",
             {"dynamic_bytes": 33280, "static_bytes": 24576},  # seen on an H200: CUDA_ERROR_INVALID_VALUE
             (
-                "it asks for 57856 bytes of shared memory: more than 49152 are only given where as many are requested at the "
-                "launch, and it requests 33280"
+                "it needs 57856 bytes of shared memory: a launch has to request more than 49152 bytes, but this launch "
+                "requests 33280"
             ),
         ),
         ("sm_90", {"dynamic_bytes": 227 << 10}, ""),

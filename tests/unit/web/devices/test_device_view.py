@@ -89,10 +89,10 @@ def told_by(agent: dict[str, Any]) -> dict[str, str]:
 
 def test_an_agent_tells_what_holds_its_clock_back() -> None:
     told = told_by({"state": "serving", "throttle": ["thermal-cpufreq-0", 7, "under\x1bvoltage"]})
-    assert told["Clock held back by"].startswith("thermal-cpufreq-0, under")
-    assert "\x1b" not in told["Clock held back by"]
+    assert told["Clock limited by"].startswith("thermal-cpufreq-0, under")
+    assert "\x1b" not in told["Clock limited by"]
     for odd in ([], {}, "hot", None):
-        assert "Clock held back by" not in told_by({"state": "serving", "throttle": odd})
+        assert "Clock limited by" not in told_by({"state": "serving", "throttle": odd})
 
 
 def test_an_agent_tells_of_its_gpu() -> None:
@@ -106,7 +106,7 @@ def test_an_agent_tells_of_its_gpu() -> None:
     assert told_by({"state": "serving", "gpus": [gpu]}) == {
         "RPC server": "serving",
         "GPU's power": "350.5 W of 700.0 W",
-        "GPU's clock held back by": "power-cap, thermal",
+        "GPU's clock limited by": "power-cap, thermal",
         "Processes on the GPU": "train (pid 7), a process (pid 8)",
         "GPU partitioned (MIG)": "yes",
     }

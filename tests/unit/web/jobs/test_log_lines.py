@@ -18,7 +18,7 @@ from tunefarm_db.states.job import JobState
     [
         ("round", {"task": "conv", "outcomes": {"ok": 7, "build-error": 1}, "best_cost_sec": 1e-3}, "conv: 7 ok, 1 build-error; best 1 ms"),
         ("round", {"task": "conv", "outcomes": {}}, "conv: search space exhausted"),
-        ("phase", {"phase": "compiling", "stop_reason": "trials"}, "compiling begins: its limit of trials is reached"),
+        ("phase", {"phase": "compiling", "stop_reason": "trials"}, "compiling begins: the limit of trials was reached"),
         ("retry", {"step": "tune", "attempt": 2, "error": None}, "the tune step is repeated (attempt 2): its worker was lost"),
         ("lane-lost", {"round": 3, "error": {"message": "no memory"}}, "round 3 failed; the job's other rounds continue: no memory"),
         ("finished", {"state": "failed", "error": {"message": "no"}}, "failed: no"),

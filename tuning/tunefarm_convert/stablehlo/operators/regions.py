@@ -51,7 +51,7 @@ def operator_of(block: Block) -> str:
                 boolean = isinstance(type_, TensorType) and type_.dtype == "bool"
                 return _OF_BOOLEANS.get(name, name) if boolean else name
     kinds = ", ".join(sorted({operation.kind for operation in block.operations})) or "nothing"
-    raise UnsupportedFormError(f"its inner program ({kinds}) is none of {', '.join(_OPERATORS)} alone")
+    raise UnsupportedFormError(f"its inner program ({kinds}) is not exactly one of {', '.join(_OPERATORS)}")
 
 
 def captured(block: Block) -> set[int]:

@@ -38,7 +38,7 @@ def to_space_shape(op: OperatorContext) -> tuple[int, ...]:
     shape = op.shape(0)
     blocks, crops = block_sizes(op)
     if shape[0] % math.prod(blocks):
-        raise op.bad_file(f"{shape[0]} batches are no blocks of {blocks}")
+        raise op.bad_file(f"{shape[0]} batches cannot be divided into blocks of {blocks}")
     sizes = [
         size * block - before - after
         for size, block, (before, after) in zip(shape[1:], blocks, crops, strict=False)

@@ -83,7 +83,7 @@ def _assign(op: OperatorContext) -> None:
     name, value = _name(op), op.index(1)
     if op.program.initializes:
         if op.values.constant(value) is None:
-            raise op.unsupported_form("the first value of a variable is no constant")
+            raise op.unsupported_form("the first value of a variable is not a constant")
         if name not in op.program.states:  # a state is what the caller gives
             op.program.variables[name] = (op.values, value)
         return

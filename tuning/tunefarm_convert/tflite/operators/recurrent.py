@@ -307,7 +307,7 @@ def _svdf(op: OperatorContext) -> None:
         )
     held = op.program.variables.get(svdf_variable(op.index(SVDF_STATE)))
     if held is None or not op.tensor(SVDF_STATE).variable:
-        raise op.unsupported_form("its memory is no variable of the file's first graph")
+        raise op.unsupported_form("its memory is not a variable of the file's first graph")
     if op.shape(SVDF_STATE) != (batch, filters * steps):
         raise op.bad_file(
             f"a memory of shape {list(op.shape(SVDF_STATE))} for {filters} filters of {steps} steps"

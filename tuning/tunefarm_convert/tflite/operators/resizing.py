@@ -21,7 +21,7 @@ def _resize(op: OperatorContext) -> None:
     if max(out[1:3]) > LARGEST_SIDE:
         raise op.bad_file(f"{list(out)} is larger than any image")
     if corners and centers:
-        raise op.unsupported_form("aligned corners and half-pixel centres at once")
+        raise op.unsupported_form("both aligned corners and half-pixel centres")
     coordinates = "align_corners" if corners else "half_pixel" if centers else "asymmetric"
     raw = op.can_stay_raw([op.index(0)], [op.output()]) and op.operator.kind != "RESIZE_BILINEAR"
     x = op.values.get(op.index(0), first=True, raw=raw)

@@ -137,7 +137,7 @@ def _local_response_normalization(op: OperatorContext) -> None:
     size = 2 * int(op.option("Radius")) + 1
     bias, alpha, beta = (float(op.option(name, 0.0)) for name in ("Bias", "Alpha", "Beta"))
     if size < 1 or not np.all(np.isfinite([bias, alpha, beta])):
-        raise op.bad_file("its options are no numbers to compute with")
+        raise op.bad_file("its options are not numbers to compute with")
     # ONNX divides alpha by the number of channels that are summed up.
     result = op.node(
         "LRN", op.values.get(op.index(0), first=True), size=size, bias=bias, alpha=alpha * size, beta=beta

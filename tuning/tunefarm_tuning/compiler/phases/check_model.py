@@ -200,9 +200,9 @@ def confirmed(
         )
     if loose and segments.not_checked:
         raise InvalidModelError(
-            "the model is too sensitive to rounding to be checked: in ONNX Runtime itself, its outputs move by "
-            f"{checked.comparison.moved:.0%} of their root mean square with the order of sums on every set of inputs "
-            f"(at most {LARGEST_WIDTH:.0%} may be allowed), and its segments cannot be compared: {segments.not_checked}",
+            "the model is too sensitive to rounding to be checked: if ONNX Runtime itself adds in another order, the outputs change by "
+            f"{checked.comparison.moved:.0%} of their root mean square on every set of inputs "
+            f"(the limit is {LARGEST_WIDTH:.0%}), and the model's segments cannot be compared: {segments.not_checked}",
             code="too-sensitive",
             checks={**checked.comparison.to_json(), "parts": segments.to_json()},
         )
@@ -225,9 +225,9 @@ def excused_by_segments(
     warning = (
         f"on some inputs, ties of rounding move outputs beyond their tolerance ({checked.comparison.message}); "
         + (
-            f"on others it is right. It was not compared segment by segment: {segments.not_checked}"
+            f"on other inputs they are correct. The network was not compared segment by segment: {segments.not_checked}"
             if segments.not_checked
-            else f"each of its {segments.count} segments was compared by itself, and is right"
+            else f"each of its {segments.count} segments was compared by itself, and is correct"
         )
     )
     comparison = replace(checked.comparison, excused=True)

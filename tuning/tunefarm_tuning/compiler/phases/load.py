@@ -232,10 +232,10 @@ def _with_libraries(
 def _warnings_of(reference: Reference) -> list[str]:
     warnings = []
     if reference.random_fails:
-        warnings.append(f"outputs were compared on samples alone: {reference.random_fails}")
+        warnings.append(f"outputs were compared only on samples: {reference.random_fails}")
     if reference.integers != "random":
         warnings.append(
-            f"integer inputs were all {reference.integers}: ONNX Runtime cannot run the model on random ones"
+            f"integer inputs were all {reference.integers}: ONNX Runtime cannot run the model on random integers"
         )
     if reference.bfloat16:
         warnings.append(_NO_BFLOAT16)

@@ -301,7 +301,5 @@ def timings_in_words(tuned: Latency, untuned: Latency, ratio: float, *, slower: 
     """Say how long a network took, and why it counts as slower where its median does not show that (`compare_latency`)."""
     told = f"the network took {seconds(tuned.median_sec)} tuned and {seconds(untuned.median_sec)} untuned"
     if slower and tuned.median_sec <= ratio * untuned.median_sec:
-        told += (
-            "; other work disturbed that, and of timings side by side the tuned network's mostly took longer"
-        )
+        told += "; other work disturbed these timings, and in most blocks the tuned network took longer"
     return told

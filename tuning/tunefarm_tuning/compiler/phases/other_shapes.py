@@ -121,7 +121,7 @@ def add_other_shapes(
     if not request.other_shapes:
         return OtherShapes(library=timed.library, reason="not asked for")
     if request.on_gpu:
-        return OtherShapes(library=timed.library, reason="there is none for GPUs")
+        return OtherShapes(library=timed.library, reason="there is no such code for GPUs")
     if request.model.parts:
         return OtherShapes(library=timed.library, reason="ONNX Runtime runs parts of the network")
     if checked.plain or built.plain:
@@ -335,7 +335,7 @@ def without_refused(
     for shapes in refused:
         if all(size >= minima[name] for name, size in sizes_of(shapes).items()):
             raise InvalidModelError(
-                f"ONNX Runtime does not run the shapes {_given(shapes)}, which it would take",
+                f"ONNX Runtime does not run the shapes {_given(shapes)}, which the code would accept",
                 code="reference-failed",
             )
     return replace(taken, minima={**taken.minima, **minima})

@@ -166,8 +166,8 @@ def comparison_warnings(comparison: ModelComparison, segments: SegmentsCheck | N
         warnings.append("no output had a finite number: the comparison says little")
     elif comparison.says_nothing:
         warnings.append(
-            f"outputs move by {comparison.moved:.2g} of their root mean square under reordering in ONNX Runtime itself, on every "
-            "set of inputs: comparing them says little"
+            f"outputs change by {comparison.moved:.2g} of their root mean square if ONNX Runtime itself adds in another order, on every "
+            "set of inputs: the comparison says little"
         )
     if segments is not None and segments.not_checked:
         warnings.append(

@@ -138,7 +138,7 @@ def _differs(
     )
     wrong = next((comparison for comparison in comparisons if not comparison.ok), None)
     if wrong is not None:
-        return f"output {wrong.name!r} differs from that of the batch alone: {wrong.message}"
+        return f"output {wrong.name!r} differs from the output of the batch by itself: {wrong.message}"
     mixed = [
         name
         for name, alone, other in zip(names, first, second, strict=True)

@@ -52,11 +52,8 @@ class WrongSegment:
             if self.node
             else f"the node of tensor {clean(self.tensor, 80)!r}"
         )
-        until = "" if self.alone else ", or of a node shortly before it"
-        return (
-            f"the first results that depart are those of {node} ({clean(self.operator, 40)}){until}: "
-            f"{self.comparison.message}"
-        )
+        until = "" if self.alone else ", or a node shortly before it"
+        return f"the first segment that differs is {node} ({clean(self.operator, 40)}){until}: {self.comparison.message}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

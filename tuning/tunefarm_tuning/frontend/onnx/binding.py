@@ -274,7 +274,7 @@ def input_dtype(value: onnx.ValueInfoProto) -> str:
     type_name = type_word(value.type)
     if type_name != "tensor":
         raise InvalidModelError(
-            f"input '{name}' is {article(type_name)} {type_name}; an artifact takes dense tensors only: export the model with tensors "
+            f"input '{name}' is {article(type_name)} {type_name}; an artifact takes only dense tensors: export the model with tensors "
             "as its inputs, for example one for each element",
             code="unsupported-dtype",
             input=name,

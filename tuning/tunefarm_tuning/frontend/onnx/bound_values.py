@@ -31,7 +31,7 @@ def bound_arrays(graph: onnx.GraphProto, binding: Binding) -> dict[str, NDArray[
             if len(binding.values) == len(inputs):
                 raise _bad_value(
                     value.name,
-                    "no input would be left, so nothing to tune; leave the data of the network open",
+                    "no input would remain, so there would be nothing to tune; leave the network's data inputs open",
                 )
             arrays[value.name] = _array(value, binding.values[value.name], binding.shapes.get(value.name))
     return arrays

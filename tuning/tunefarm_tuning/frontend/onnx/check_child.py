@@ -189,7 +189,9 @@ def run_in_onnx_runtime(params: dict[str, Any]) -> dict[str, Any]:
         if not sizes or error.code not in ("cannot-run", "invalid-onnx"):
             raise
         raise InvalidModelError(
-            f"{sizes}; the network does not run so: {error.message}", code="bad-shape", **error.fields
+            f"{sizes}; the network does not run with these sizes: {error.message}",
+            code="bad-shape",
+            **error.fields,
         ) from error
 
 

@@ -61,7 +61,7 @@ def single_file(params: dict[str, Any]) -> None:
         model = onnx.load(path, load_external_data=False)
     except DecodeError as error:
         raise InvalidModelError(
-            "the file is not an ONNX model: it does not parse as one", code="not-protobuf"
+            "the file is not an ONNX model: it cannot be parsed", code="not-protobuf"
         ) from error
     outside = [tensor for tensor in tensors_of(model) if tensor.data_location == TensorProto.EXTERNAL]
     for name in sorted(

@@ -33,7 +33,7 @@ def read_model(path: Path | str, shapes: Mapping[str, Sequence[int]] | None = No
         model.ParseFromString(data)
     except DecodeError as error:
         raise InvalidModelError(
-            "the file is not an ONNX model: it does not parse as one", code="not-protobuf"
+            "the file is not an ONNX model: it cannot be parsed", code="not-protobuf"
         ) from error
     return in_standard_form(model)
 

@@ -94,8 +94,8 @@ def refuse_other_outputs(graph: onnx.GraphProto) -> None:
         what = kind if kind != "tensor" else f"tensor of {onnx_name(element_type)}"
         fix = "train the classifier with integers for classes, or " if what == "tensor of string" else ""
         raise InvalidModelError(
-            f"output '{clean(value.name, 60)}' is {article(what)} {what}; an artifact returns dense tensors of numbers only: {fix}leave "
-            "this output out of the model, or make such tensors of it",
+            f"output '{clean(value.name, 60)}' is {article(what)} {what}; an artifact returns only dense tensors of numbers: {fix}remove "
+            "this output from the model, or convert it to dense tensors",
             code="unsupported-dtype",
             output=clean(value.name, 60),
             dtype=what,
@@ -221,7 +221,7 @@ def _refuse_external_data(model: onnx.ModelProto) -> None:
             location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
             raise InvalidModelError(
                 f"tensor '{clean(tensor.name, 60)}' keeps its data outside the file (in '{clean(location, 60)}'); make "
-                "one file of them: tunefarm models convert model.onnx one.onnx (`tunefarm tune` does so by itself where those files are)",
+                "one file of them: tunefarm models convert model.onnx one.onnx (`tunefarm tune` does so itself if it finds those files)",
                 code="external-data",
                 tensor=clean(tensor.name),
                 location=clean(location),

@@ -61,5 +61,5 @@ def in_files_order(names: Sequence[str], network: NetworkFile) -> list[Any]:
     if set(names) == values.keys():
         return [values[name] for name in names]
     if len(names) != len(values) or network.constants:
-        raise InvalidInputError(f"it sees {len(names)} inputs in the file, not these {len(values)}")
+        raise InvalidInputError(f"it finds {len(names)} inputs in the file, but the model has {len(values)}")
     return list(values.values())

@@ -78,7 +78,7 @@ def parse_baselines(names: str | Iterable[str]) -> tuple[str, ...]:
     for name, text in asked.items():
         if name not in BASELINES:
             raise InvalidInputError(
-                f"there is no baseline {clean(text.strip(), 40)!r}: there are {', '.join(BASELINES)}",
+                f"there is no baseline {clean(text.strip(), 40)!r}; the baselines are {', '.join(BASELINES)}",
                 code="unknown-baseline",
                 known=list(BASELINES),
             )
@@ -105,5 +105,5 @@ NOT_INSTALLED = "not installed on the device (pip install 'tunefarm[baselines]')
 def why_refused(kind: BaselineKind, *, is_tflite: bool) -> str:
     """Return why a runtime cannot read a file, by its format; empty if it can."""
     return (
-        "" if is_tflite or kind.reads_onnx else "it reads TFLite files alone, and the network's file is ONNX"
+        "" if is_tflite or kind.reads_onnx else "it reads only TFLite files, and the network's file is ONNX"
     )

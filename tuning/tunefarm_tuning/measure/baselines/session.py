@@ -34,7 +34,9 @@ class SessionBaselines:
         kind, params = str(asked["kind"]), dict(asked["params"])
         if kind not in KINDS:
             return json.dumps(
-                {"failed": f"the device's agent is older than this farm and knows no {clean(kind, 40)}"}
+                {
+                    "failed": f"the device's agent is older than this farm and does not support {clean(kind, 40)}"
+                }
             )
         files = {name: Path(params[name]).absolute() for name in FILES if params.get(name)}
         params |= {name: str(path) for name, path in files.items()}

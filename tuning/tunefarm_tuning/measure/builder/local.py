@@ -51,7 +51,7 @@ class LocalBuilder(Closing):
     ) -> None:
         count = workers if workers is not None else min(len(os.sched_getaffinity(0)), _MAX_DEFAULT_WORKERS)
         if count < 1:
-            raise ValueError(f"workers is {count}, but a builder needs one at least")
+            raise ValueError(f"workers is {count}, but a builder needs at least 1")
         self._scratch = ScratchDir(work_dir)
         self._artifacts = self._scratch.path / "kernels"
         self._artifacts.mkdir()

@@ -48,14 +48,14 @@ _SETUPS_FAULT = {
         "the GPU's driver is older than the CUDA runtime here: install a newer driver"
     ),
     "CUDA driver is a stub library|CUDA_ERROR_STUB_LIBRARY": (
-        "libcuda.so.1 is the CUDA toolkit's stub: let the driver's own be found before it"
+        "libcuda.so.1 is the CUDA toolkit's stub: put the driver's own library before it in the search path"
     ),
     "Device API cuda is not enabled|created using \\{cuda\\} but a loader of that name is not registered": (
         "TVM finds no CUDA there: libcuda.so.1, which the driver brings, or libcudart.so.13 (pip install nvidia-cuda-runtime) is "
         "missing"
     ),
     "no kernel image is available|CUDA_ERROR_NO_BINARY_FOR_GPU": (
-        "what was built is not for this GPU's architecture: look at the target"
+        "the code was built for another GPU architecture: check the target"
     ),
 }
 

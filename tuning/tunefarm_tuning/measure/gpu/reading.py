@@ -24,7 +24,7 @@ _LOST = {
     "NVML_ERROR_GPU_NOT_FOUND": "the GPU is gone",
     "NVML_ERROR_DRIVER_NOT_LOADED": "the GPU's driver is not loaded",
     "NVML_ERROR_LIBRARY_NOT_FOUND": "the GPU's driver is gone",
-    "NVML_ERROR_LIB_RM_VERSION_MISMATCH": "the GPU's driver was replaced: restart the machine, or load the new one",
+    "NVML_ERROR_LIB_RM_VERSION_MISMATCH": "the GPU's driver was replaced: restart the machine, or load the new driver",
 }
 
 BUSY_LOAD = 0.05

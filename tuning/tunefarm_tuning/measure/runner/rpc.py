@@ -246,7 +246,7 @@ class RpcRunner(Closing):
         problem = self.find_problem()
         if problem is None and self._remote.fence is not None and self._address != address:
             # The server of a device under a lease runs once, and outlives any crash of a session.
-            problem = _lost("the device's server was started anew in the middle")
+            problem = _lost("the device's server was restarted during the measurement")
         if problem is None:
             return result
         why = result.failure.message if result.failure is not None else ""

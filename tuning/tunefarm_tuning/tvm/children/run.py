@@ -271,7 +271,9 @@ def time_other(params: dict[str, Any]) -> dict[str, Any]:
     why_not = offered(_get(), device_functions.NOT_INSTALLED)
     run = offered(_get(), device_functions.TIME_OTHER)
     if why_not is None or run is None:
-        return {"missing": "the device's agent is older than this farm, or not a GPU's: it times nobody else"}
+        return {
+            "missing": "the device's agent is older than this farm, or not a GPU's: it does not time other networks"
+        }
     if missing := str(why_not(params["kind"])):
         return {"missing": f"{missing} where the device's agent runs"}
     uploaded = {name: _get().upload(params[name]) for name in ("model", "inputs")}

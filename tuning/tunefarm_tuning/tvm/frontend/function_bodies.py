@@ -71,7 +71,7 @@ def _type(x: Any) -> bytes:
     if x is None:
         return b""
     if not isinstance(getattr(x, "ty", None), relax.TensorType):
-        raise UnsupportedFormError("one of its inputs is no tensor")
+        raise UnsupportedFormError("one of its inputs is not a tensor")
     element = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype_of(x)))
     serialized: bytes = onnx.helper.make_tensor_type_proto(element, needed_shape(x)).SerializeToString()
     return serialized

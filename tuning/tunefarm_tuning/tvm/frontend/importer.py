@@ -221,7 +221,7 @@ class NetworkImporter(ONNXGraphImporter):  # type: ignore[misc]
         if outermost:
             is_tensor = isinstance(converted, relax.Expr)
             if self._open_shapes and is_tensor and not _has_known_shape(converted.ty):
-                raise NoOneShapeError("what it makes has no one shape for all sizes of the inputs")
+                raise NoOneShapeError("its result has no common shape for all sizes of the inputs")
             if self.first_without_shape is None and is_tensor and not _has_fixed_shape(converted.ty):
                 self.first_without_shape = self.at
             self.at = None
@@ -334,7 +334,9 @@ def _outputs(bb: Any, converted: Any) -> list[Any]:
 def _check_outputs(converted: Any, count: int) -> None:
     kind = getattr(converted, "ty", None)
     if count > 1 and isinstance(kind, relax.TensorType):
-        raise UnsupportedFormError(f"TVM makes one of its {count} outputs; leave the others out of the model")
+        raise UnsupportedFormError(
+            f"TVM computes only one of its {count} outputs; remove the others from the model"
+        )
 
 
 def _output_types(

@@ -134,7 +134,7 @@ class SizeConditions:
             return quotient
         if _is_int(size):
             self._check(
-                int(size) % divisor == 0, f"{int(size) * count} elements are no multiple of {divisor}"
+                int(size) % divisor == 0, f"{int(size) * count} elements are not a multiple of {divisor}"
             )
             return quotient
         line = _line(size)
@@ -235,7 +235,7 @@ def plain_size(size: Any, dimensions: Mapping[str, tuple[str, int]], depth: int 
                 if right % multiple == 0:  # as a size is a multiple of it
                     return name if right == multiple else ["*", name, right // multiple]
             return [sign, left, right]
-    raise NoOneShapeError("a condition on sizes is no arithmetic of whole numbers")
+    raise NoOneShapeError("a condition on sizes is not arithmetic of whole numbers")
 
 
 def size_of_plain(size: Any, variables: Mapping[str, tirx.Var]) -> Any:

@@ -30,7 +30,7 @@ def note_conditions(
     """
     rule = RULES.get(operator)
     if rule is None:
-        raise UnsupportedFormError("what sizes it takes is not known, where they are open")
+        raise UnsupportedFormError("the sizes that it accepts are not known where they are open")
     results = _shapes_of(converted)
     node = sizes.SizedNode(
         inputs=inputs,

@@ -48,7 +48,7 @@ def devices_of(settings: AgentSettings, environment: Mapping[str, str] = os.envi
     if not gpus and settings.gpu is None:
         if settings.target == "cuda":
             raise InvalidInputError(
-                "no GPU was found on this machine: its driver lists none, or there is no driver. Install NVIDIA's driver (in a "
+                "no GPU was found on this machine: its driver lists no GPU, or there is no driver. Install NVIDIA's driver (in a "
                 "container: --gpus all), or give --target cuda/sm_NN if the driver cannot be asked",
                 code="no-such-gpu",
             )

@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Run an RPC server that TVM's clients reach through a tracker. Ends with its standard input.",
     )
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free one (default)")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free port (default)")
     parser.add_argument("--key", required=True, help="key of the device at the tracker")
     way = parser.add_mutually_exclusive_group(required=True)
     way.add_argument("--tracker", type=parse_address, metavar="HOST:PORT")

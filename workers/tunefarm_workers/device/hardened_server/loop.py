@@ -41,7 +41,7 @@ class ServerOptions:
 
     Attributes:
         host: Address that the front door listens on.
-        port: Its port; 0 takes a free one.
+        port: Its port; 0 takes a free port.
         rpc_key: The device's own key at the tracker.
         tracker: The tracker; None if the agent hands over the connections.
         door: For that, the descriptor of a Unix socket whose other end the agent has. The server then listens nowhere.

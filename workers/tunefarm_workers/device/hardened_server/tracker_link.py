@@ -214,7 +214,7 @@ class TrackerLink:
             self._retry_sec = RETRY_FIRST_SEC
             self._on_change(True)
         elif state is _State.IDLE:
-            raise WireError("an answer without a question")
+            raise WireError("a response without a request")
         self.tick()
 
     def _take_pending_keys(self, pending: list[str]) -> None:

@@ -129,9 +129,12 @@ def _usable(name: str, devices: Sequence[str]) -> tuple[SessionUser | None, str]
     if entry.pw_uid == os.geteuid():
         return None, ""
     if entry.pw_uid == 0:
-        return None, "root may do anything"
+        return None, "sessions must not run as root"
     if missing := _missing_rights():
-        return None, f"only root may start another user's processes, or who has {' and '.join(missing)}"
+        return (
+            None,
+            f"only root, or a process with {' and '.join(missing)}, may start another user's processes",
+        )
     user = SessionUser(name=name, uid=entry.pw_uid, gid=entry.pw_gid)
     with SessionFolder(user) as folder:
         problem = _problem_of(user, folder.path, devices)

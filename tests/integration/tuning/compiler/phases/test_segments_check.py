@@ -122,7 +122,7 @@ def test_a_layer_that_is_off_by_a_thousandth_is_refused_by_name(tmp_path: Path, 
     with pytest.raises(InvalidModelError) as caught:
         job.run(tmp_path / "a.tunefarm")
     assert caught.value.code == "wrong-output"
-    assert f"the first results that depart are those of node '{second.name}' (Conv): " in caught.value.message
+    assert f"the first segment that differs is node '{second.name}' (Conv): " in caught.value.message
     assert ("they hide a fault" in caught.value.message) is (name != "plain")
     assert caught.value.fields["checks"]["parts"]["wrong"]["tensor"] == second.output[0]
     assert not (tmp_path / "a.tunefarm").exists()

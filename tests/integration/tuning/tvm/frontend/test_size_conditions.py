@@ -167,7 +167,7 @@ def test_an_operator_of_unknown_conditions_is_refused() -> None:
     model = network(
         lambda g, x: g.node("ReverseSequence", x, g.ints(1, 2, 3), batch_axis=0, time_axis=1), [3, "t"]
     )
-    with pytest.raises(InvalidModelError, match=r"ReverseSequence.*what sizes it takes is not known"):
+    with pytest.raises(InvalidModelError, match=r"ReverseSequence.*the sizes that it accepts are not known"):
         opened(model, {"t": 4})
 
 

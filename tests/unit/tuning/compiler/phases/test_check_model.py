@@ -54,6 +54,6 @@ def test_a_network_with_parts_of_onnx_runtime_is_excused_if_it_is_right_on_other
     if excused is not None:
         assert excused.comparison.ok
         assert (
-            "on others it is right. It was not compared segment by segment: it cannot be cut"
+            "on other inputs they are correct. The network was not compared segment by segment: it cannot be cut"
             in excused.warnings[0]
         )

@@ -125,7 +125,7 @@ def test_an_unknown_input_and_the_last_input_are_refused() -> None:
     assert caught.value.code == "unknown-input"
     with pytest.raises(InvalidModelError, match="it has: x, setting; did you mean 'setting'"):
         bind_model(network(), Binding.of({"x": [1, 3]}, {"setings": 1}))
-    with pytest.raises(InvalidModelError, match="no input would be left"):
+    with pytest.raises(InvalidModelError, match="no input would remain"):
         bind_model(network(), Binding.of(None, {"x": [[1, 2, 3]], "setting": 1}))
 
 

@@ -28,7 +28,7 @@ def parsed(inputs: str, outputs: str) -> onnx.GraphProto:
 )
 def test_values_that_are_no_tensors_of_numbers_are_refused_by_name(kind: str, word: str) -> None:
     with pytest.raises(
-        InvalidModelError, match=f"output 'y' {word}; .* leave this output out of the model"
+        InvalidModelError, match=f"output 'y' {word}; .* remove this output from the model"
     ) as caught:
         refuse_other_outputs(parsed("float[3] x", f"float[3] z, {kind} y"))
     assert caught.value.code == "unsupported-dtype"

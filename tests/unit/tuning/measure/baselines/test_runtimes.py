@@ -67,7 +67,7 @@ def test_openvino_is_imported_without_its_telemetry(tmp_path: Path) -> None:
 def test_an_onnx_file_is_refused_by_name_of_the_format() -> None:
     assert (
         why_refused(KINDS["litert"], is_tflite=False)
-        == "it reads TFLite files alone, and the network's file is ONNX"
+        == "it reads only TFLite files, and the network's file is ONNX"
     )
     assert why_refused(KINDS["litert"], is_tflite=True) == ""
     assert {why_refused(KINDS["openvino"], is_tflite=is_tflite) for is_tflite in (True, False)} == {""}

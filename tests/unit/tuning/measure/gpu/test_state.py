@@ -102,7 +102,7 @@ def test_errors_of_the_gpu() -> None:
     ("text", "says"),
     [
         ("CUDA: CUDA driver version is insufficient for CUDA runtime version", "install a newer driver"),
-        ("cuModuleLoadData failed with error: CUDA_ERROR_NO_BINARY_FOR_GPU", "this GPU's architecture"),
+        ("cuModuleLoadData failed with error: CUDA_ERROR_NO_BINARY_FOR_GPU", "another GPU architecture"),
         (
             "InternalError: Check failed: (allow_missing) is false: Device API cuda is not enabled.",
             "libcudart.so.13",
@@ -111,7 +111,7 @@ def test_errors_of_the_gpu() -> None:
             "Library binary was created using {cuda} but a loader of that name is not registered.",
             "libcuda.so.1",
         ),
-        ("CUDA: no kernel image is available for execution on the device", "this GPU's architecture"),
+        ("CUDA: no kernel image is available for execution on the device", "another GPU architecture"),
     ],
 )
 def test_errors_of_the_set_up(text: str, says: str) -> None:

@@ -70,7 +70,7 @@ def resolve_if(flat: FlatGraph, node: onnx.NodeProto, inputs: Sequence[str], inl
         if not hint or VALUE_HINT in error.message:
             raise
         raise InvalidModelError(
-            f"{describe(node)} is decided by the run, so that both of its branches would be computed; but {error.message}{hint}",
+            f"{describe(node)} depends on the data, so both of its branches would be computed; but {error.message}{hint}",
             code=error.code,
             operator="If",
             node=clean(node.name, 100),
@@ -80,7 +80,7 @@ def resolve_if(flat: FlatGraph, node: onnx.NodeProto, inputs: Sequence[str], inl
     _refuse_unguarded(flat, node, start, hint)
     if flat.opset < _WHERE_OPSET:
         raise InvalidModelError(
-            f"{describe(node)} is decided by the run, which needs opset {_WHERE_OPSET} or newer, but the model has opset "
+            f"{describe(node)} depends on the data, which needs opset {_WHERE_OPSET} or newer, but the model has opset "
             f"{flat.opset}{hint}",
             code="unsupported-operator",
             operator="If",
@@ -132,8 +132,8 @@ def _refuse_unequal(
         for kind, shape in zip(types, shapes, strict=True)
     ]
     raise InvalidModelError(
-        f"result {position} of {describe(node)} is {texts[0]} in one branch and {texts[1]} in the other; if the run "
-        f"decides, both must have one known shape and dtype{hint or '; export the model with one of the branches'}",
+        f"result {position} of {describe(node)} is {texts[0]} in one branch and {texts[1]} in the other; if the data "
+        f"decide, both must have the same known shape and dtype{hint or '; export the model with one of the branches'}",
         code="unequal-branches",
         operator="If",
         node=clean(node.name, 100),
@@ -196,7 +196,7 @@ def _refuse_unguarded(flat: FlatGraph, node: onnx.NodeProto, start: int, hint: s
     for inner in flat.nodes_from(start):
         if not is_supported(inner.domain, inner.op_type):
             raise InvalidModelError(
-                f"{describe(node)} is decided by the run, so that both of its branches would be computed; but "
+                f"{describe(node)} depends on the data, so both of its branches would be computed; but "
                 f"{describe(inner)} is not supported by TVM's ONNX importer{hint}",
                 code="unsupported-operator",
                 operator=clean(inner.op_type, 60),
@@ -210,7 +210,7 @@ def _refuse_unguarded(flat: FlatGraph, node: onnx.NodeProto, start: int, hint: s
             risky = bool(indices) and not _is_harmless(flat, indices)
         if risky:
             raise InvalidModelError(
-                f"{describe(node)} is decided by the run, so that both of its branches would be computed; but "
+                f"{describe(node)} depends on the data, so both of its branches would be computed; but "
                 f"{describe(inner)} may fail with the inputs of the other branch (a division by zero, an index out of "
                 f"range){hint or '; export the model with one of the branches'}",
                 code="unsupported-operator",

@@ -41,7 +41,7 @@ def unroll_scan(flat: FlatGraph, node: onnx.NodeProto, inputs: Sequence[str], in
         )
     scanned = int_attribute(node, "num_scan_inputs")
     if not 0 < scanned <= len(inputs):
-        raise _refused(node, "scans none of its inputs", "invalid-onnx")
+        raise _refused(node, "does not scan any input", "invalid-onnx")
     carried, sequences = list(inputs[: len(inputs) - scanned]), inputs[len(inputs) - scanned :]
     axes = ints_attribute(node, "scan_input_axes", scanned)
     backward = ints_attribute(node, "scan_input_directions", scanned)

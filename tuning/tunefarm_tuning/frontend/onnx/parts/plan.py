@@ -23,7 +23,7 @@ _TUNABLE = frozenset({
     "QAttention", "QGemm", "QLinearConv", "QLinearMatMul", "RNN",
 })  # fmt: skip
 """Operators that take most of a network's time, and that tuning makes faster."""
-DEPENDS = "reads what is known at run time only"
+DEPENDS = "reads values that are known only at run time"
 """The reason of a node that could be compiled if another node could."""
 _RETRIES = 50
 

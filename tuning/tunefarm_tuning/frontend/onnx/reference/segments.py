@@ -1,7 +1,7 @@
 """Cut a network at tensors inside it, so that each segment is compared alone, on the reference's own values.
 
 The node that makes a cut tensor gives an output of the network; the nodes that take it read a new input, which holds the
-reference's value. So no segment passes its error on, and the first segment that departs is the one that is wrong.
+reference's value. So no segment passes its error on, and the first segment that differs is the one that is wrong.
 
 A network that rounds its activations to integers is cut before and after each rounding: then a tie changes one integer, and all
 that is computed from the integers is compared as closely as in a network that does not round.

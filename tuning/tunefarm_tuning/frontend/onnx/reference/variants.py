@@ -364,7 +364,7 @@ class Variants:
         names = [output.name for output in self._scaled.get_outputs()]
         for scale in self._scales:
             if time.monotonic() + self._once_sec > self._until:
-                self.report.left_out.append("further layers with weights 0.1 % too large: no time is left")
+                self.report.left_out.append("more layers with weights 0.1 % too large: no time was left")
                 self.report.hurried = True
                 return
             self.report.probes += 1

@@ -48,7 +48,7 @@ def check_functions(model: onnx.ModelProto, *, max_nodes: int) -> None:
             if (function := functions.get(_called(node))) is not None:
                 _check_call(node, function)
     whole = _size(model.graph.node, _sizes(functions))
-    inlined = "with its functions in the place of their calls"
+    inlined = "with its functions inlined"
     if whole.nodes > max_nodes:
         raise InvalidModelError(
             f"{inlined}, the model has {whole.nodes} nodes; the limit is {max_nodes}",
@@ -94,8 +94,7 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
         onnx.shape_inference.InferenceError,
     ) as error:
         raise InvalidModelError(
-            "the model's functions cannot be put in the place of their calls: "
-            f"{clean(' '.join(str(error).split()), 300)}",
+            f"the model's functions cannot be inlined: {clean(' '.join(str(error).split()), 300)}",
             code="invalid-onnx",
         ) from error
     for domain, version in missing.items():
@@ -173,7 +172,7 @@ def _check_call(node: onnx.NodeProto, function: onnx.FunctionProto) -> None:
         if attribute.ref_attr_name and attribute.name in defaults:
             raise InvalidModelError(
                 f"a function of the model calls {name} and passes its own attribute on as '{clean(attribute.name, 60)}', for "
-                "which that one has a default: which of them holds cannot be known; write the value into the call",
+                "which that one has a default: it is not known which of them holds; write the value into the call",
                 code="unsupported-operator",
                 operator=clean(node.op_type, 60),
             )

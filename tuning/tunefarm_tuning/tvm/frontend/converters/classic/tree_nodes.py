@@ -237,7 +237,7 @@ def _tree(nodes: Nodes, root: int) -> tuple[list[int], int, list[int]]:
         order.extend(int(branch) for branch in (branches[::-1] if _is_turned(nodes, node) else branches))
         children.extend((0, 0))
         depths.extend((depths[at] + 1,) * 2)
-    raise UnsupportedFormError("its nodes are no trees: a walk may come to a node twice")
+    raise UnsupportedFormError("its nodes are not trees: a walk may come to a node twice")
 
 
 def _is_turned(nodes: Nodes, node: int) -> bool:
@@ -298,7 +298,7 @@ def _checked(nodes: Nodes) -> Nodes:
         raise UnsupportedFormError("it has no trees")
     for array in (nodes.yes, nodes.no, nodes.roots):
         if not 0 <= int(array.min()) <= int(array.max()) < count:
-            raise UnsupportedFormError("a node goes on to a node that is not there")
+            raise UnsupportedFormError("a node leads to a node that does not exist")
     if (nodes.features < 0).any():
         raise UnsupportedFormError("a node reads a feature of a negative number")
     return nodes
