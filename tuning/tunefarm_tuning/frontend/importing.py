@@ -14,10 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.core.cancellation import Cancellation
-from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError, error_from_json
+from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.child import call_in_child
-from tunefarm_tuning.process.errors import ChildClosed, ChildFailed, ChildOutOfMemory, ChildTimedOut
+from tunefarm_tuning.process.errors import (
+    ChildClosed,
+    ChildFailed,
+    ChildOutOfMemory,
+    ChildTimedOut,
+    stated_error,
+)
 from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.process.model_child import CHILD_ENVIRONMENT, ImportLimits
 from tunefarm_tuning.process.sandbox import Access
@@ -266,7 +272,7 @@ def _reference(
     except InvalidModelError as error:
         if not_compiled is None or error.code not in _UNKNOWN_TO_ONNX_RUNTIME:
             raise
-        reason = error_from_json(not_compiled)
+        reason = stated_error(not_compiled, may_blame_device=False)
         raise type(reason)(
             f"{reason.message}; ONNX Runtime, which might run it instead, does not: {error.message}",
             code=reason.code,
