@@ -5,6 +5,7 @@ from __future__ import annotations
 import structlog
 
 from tunefarm_app.leases.step_context import StepContext
+from tunefarm_app.steps.new_workloads import check_new_workloads
 from tunefarm_app.storage.pipelines import CPU
 from tunefarm_app.storage.rows import store_tasks
 from tunefarm_db.values import ModelState
@@ -25,6 +26,7 @@ def run_import(context: StepContext) -> None:
         imported = context.engine.import_model(
             path, row.shapes, row.values, cancellation=context.cancellation
         )
+        check_new_workloads(context, imported.tasks)
     with context.commit() as repos:
         if row.state is ModelState.IMPORTING:
             model = imported.model

@@ -18,7 +18,7 @@ from tunefarm_tuning.compiler.phases.pack import Artifact, write_artifact
 from tunefarm_tuning.compiler.phases.prove_batches import prove_batches
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.compiler.session import CompileSession
-from tunefarm_tuning.core.kept_files import usable_folder
+from tunefarm_tuning.core.kept_files import folder_of_file
 from tunefarm_tuning.measure.device_functions import early_artifact_child
 from tunefarm_tuning.reference.onnx_runtime import Reference
 from tunefarm_tuning.workload.model import Model
@@ -74,7 +74,8 @@ class CompileJob:
             request.folder,
             request.limits,
             precision,
-            usable_folder(request.history.findings.objects),
+            # What a model's compile, which the model may take over, leaves is linked for that model alone.
+            folder_of_file(request.history.findings.objects, request.model.sha256 if model is None else ""),
             request.libraries,
         )
         with opened(compiler, request.cancellation):

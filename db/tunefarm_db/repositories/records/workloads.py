@@ -41,6 +41,13 @@ class Workloads(Repository):
         )
         return {w.key: w for w in self._all(Workload, query)}
 
+    def known(self, keys: Collection[str], toolchain: str) -> set[str]:
+        """Return those of the keys whose workloads are stored."""
+        query = select(WorkloadRow.key).where(
+            WorkloadRow.key.in_(sorted(keys)), WorkloadRow.toolchain == toolchain
+        )
+        return set(self._run(query).scalars())
+
     def toolchains(self, key: str) -> tuple[str, ...]:
         """Return the toolchains under which this workload is stored."""
         query = select(WorkloadRow.toolchain).where(WorkloadRow.key == key).order_by(WorkloadRow.toolchain)
