@@ -43,10 +43,17 @@ class Workloads(Repository):
 
     def known(self, keys: Collection[str], toolchain: str) -> set[str]:
         """Return those of the keys whose workloads are stored."""
-        query = select(WorkloadRow.key).where(
-            WorkloadRow.key.in_(sorted(keys)), WorkloadRow.toolchain == toolchain
-        )
-        return set(self._run(query).scalars())
+        return {key for key, toolchains in self.toolchains_of(keys).items() if toolchain in toolchains}
+
+    def toolchains_of(self, keys: Collection[str]) -> dict[str, set[str]]:
+        """Return the toolchains under which each of these workloads is stored, by key; without those that are not stored."""
+        wanted = select(self._texts(keys, "wanted").c.value)
+        toolchains: dict[str, set[str]] = {}
+        for key, toolchain in self._run(
+            select(WorkloadRow.key, WorkloadRow.toolchain).where(WorkloadRow.key.in_(wanted))
+        ):
+            toolchains.setdefault(key, set()).add(toolchain)
+        return toolchains
 
     def toolchains(self, key: str) -> tuple[str, ...]:
         """Return the toolchains under which this workload is stored."""
