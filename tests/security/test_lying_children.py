@@ -9,21 +9,30 @@ from __future__ import annotations
 import json
 import zipfile
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from app_farm import farm_settings, make_farm
 from lying import lying
 
+from tunefarm_app.engines.interface import ImportedModel
+from tunefarm_app.engines.replay import ReplayEngine
 from tunefarm_app.steps.failure_policy import Action, action_for
+from tunefarm_db.values import ModelState
 from tunefarm_tuning.artifact.container import FORMAT, LIBRARY, MANIFEST
+from tunefarm_tuning.artifact.pack import pack
 from tunefarm_tuning.compiler.kernel_validation import KernelValidator
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession, KernelInfo
 from tunefarm_tuning.compiler.verify import verify
 from tunefarm_tuning.core.errors import BROKE_PROTOCOL, InvalidModelError, InvariantError, TunefarmError
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.core.spans import recording
 from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.measure.gpu.state import BUSY
+from tunefarm_tuning.measure.interfaces import Failure, told_facts
 from tunefarm_tuning.process import ChildCrashed, ChildLimits, call_in_child
 from tunefarm_tuning.process.model_child import ImportLimits
 from tunefarm_tuning.reference.samples import check_samples
@@ -193,3 +202,38 @@ def test_spans_have_names_for_people() -> None:
     with recording() as log:
         assert lie(raw='{"value":1,"spans":[["\\u0000\\u001b","llvm",0,0,1]]}') == 1
     assert all(span.name.isprintable() for span in log.spans)
+
+
+def test_a_failure_and_facts_of_a_candidate_stay_small() -> None:
+    """They are stored with each trial."""
+    assert len(Failure(Outcome.RUN_ERROR, "x" * 1_000_000).message) < 20_000
+    assert told_facts({"gpu": [1, 2]}) == {"gpu": [1, 2]}
+    assert told_facts({"gpu": "x" * 1_000_000}) == {}
+
+
+def test_files_larger_than_a_disk_are_not_packed(tmp_path: Path) -> None:
+    """A child writes them in no time: they are holes."""
+    library = tmp_path / "model.so"
+    with library.open("wb") as file:
+        file.truncate(1 << 40)
+    versions = {"apache-tvm": "0", "apache-tvm-ffi": "0"}
+    manifest = {"name": "net", "target_key": CPU.key, "versions": versions, "inputs": [], "outputs": []}
+    with pytest.raises(InvalidModelError) as caught:
+        pack(tmp_path / "net.tunefarm", library=library, manifest=manifest, report={}, records=[])
+    assert caught.value.code == "too-large"
+    assert list(tmp_path.iterdir()) == [library]
+
+
+class Verbose(ReplayEngine):
+    """Its imports tell more than a page could show."""
+
+    def import_model(self, path: Path, *args: Any, **kwargs: Any) -> ImportedModel:
+        imported = super().import_model(path, *args, **kwargs)
+        return replace(imported, model=replace(imported.model, operators=(("x" * (9 << 20), 1),)))
+
+
+def test_a_description_of_a_model_has_a_limit(tmp_path: Path) -> None:
+    farm = make_farm(farm_settings(tmp_path), Verbose())
+    refused = farm.ready_model()
+    farm.services.close()
+    assert (refused.state, (refused.error or {}).get("code")) == (ModelState.FAILED, "too-large")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.child import call_in_child
-from tunefarm_tuning.process.limits import ChildLimits
+from tunefarm_tuning.process.limits import WORKLOADS_BYTES, ChildLimits
 from tunefarm_tuning.process.model_child import CHILD_ENVIRONMENT, ImportLimits, call_model_child
 from tunefarm_tuning.process.sandbox import Access
 from tunefarm_tuning.target.parse import parse_target
@@ -70,7 +71,7 @@ def extract_tasks(
             "alternatives": alternatives,
             "precision": network_precision(precision, target, model.quantisation).value,
         },
-        limits=limits or ChildLimits(),
+        limits=replace(limits or ChildLimits(), reply_bytes=WORKLOADS_BYTES),
         access=Access(reads=(model.path,)),
         timeout_sec=_TIMEOUT_SEC + _MORE_SEC * (len(model.each) - 1),
         env=CHILD_ENVIRONMENT,

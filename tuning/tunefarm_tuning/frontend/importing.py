@@ -24,7 +24,7 @@ from tunefarm_tuning.process.errors import (
     ChildTimedOut,
     stated_error,
 )
-from tunefarm_tuning.process.limits import ChildLimits
+from tunefarm_tuning.process.limits import WORKLOADS_BYTES, ChildLimits
 from tunefarm_tuning.process.model_child import CHILD_ENVIRONMENT, ImportLimits
 from tunefarm_tuning.process.sandbox import Access
 from tunefarm_tuning.workload.binding import Binding, Value
@@ -349,7 +349,10 @@ def _stage(
             method,
             params,
             limits=ChildLimits(
-                memory_bytes=limits.memory_bytes, cpu_sec=times * limits.cpu_sec, file_bytes=0
+                memory_bytes=limits.memory_bytes,
+                cpu_sec=times * limits.cpu_sec,
+                file_bytes=0,
+                reply_bytes=WORKLOADS_BYTES,
             ),
             timeout_sec=times * limits.timeout_sec,
             access=Access(reads=(Path(params["path"]),)),

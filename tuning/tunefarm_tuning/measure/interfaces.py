@@ -6,6 +6,7 @@ in order. Neither raises for a bad candidate: a result holds a value or a `Failu
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,9 @@ from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.workload.task import TuningTask
 
+_LONGEST_MESSAGE = 10_000
+_MOST_FACTS = 64 << 10  # as JSON
+
 if TYPE_CHECKING:
     # It imports NumPy, which a server that only stores records does not need.
     from tunefarm_tuning.space.config_space import ConfigSpace
@@ -25,10 +29,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failed build or measurement: its class, and a message for people."""
+    """A failed build or measurement: its class, and a message for people, which is cut where it is long."""
 
     outcome: Outcome
     message: str
+
+    def __post_init__(self) -> None:
+        if len(self.message) > _LONGEST_MESSAGE:
+            object.__setattr__(self, "message", f"{self.message[:_LONGEST_MESSAGE]}…")
+
+
+def told_facts(facts: Any) -> dict[str, Any]:
+    """Return the facts that a child tells of a candidate; none if they are too many: they are stored with each trial."""
+    return dict(facts) if len(json.dumps(facts)) <= _MOST_FACTS else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

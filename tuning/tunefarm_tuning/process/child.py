@@ -33,8 +33,6 @@ from tunefarm_tuning.process.warm import WARM, EarlyChild
 START_TIMEOUT_SEC = 180.0
 """Time for the interpreter and the module's imports (seconds; a minute on a small board); a call's clock starts after."""
 
-_MAX_REPLY_BYTES = 128 << 20
-"""A reply that was made for it takes 24 times its size once it is read."""
 _MEMORY_WORDS = ("bad_alloc", "MemoryError", "Cannot allocate memory", "LLVM ERROR: out of memory")
 
 
@@ -253,7 +251,9 @@ class ChildProcess(Closing):
     def _receive(self, running: RunningChild, timeout_sec: float) -> Any:
         """Return the next reply's value; without one, end the call and raise."""
         try:
-            line = running.read_line(deadline=time.monotonic() + timeout_sec, max_bytes=_MAX_REPLY_BYTES)
+            line = running.read_line(
+                deadline=time.monotonic() + timeout_sec, max_bytes=self._limits.reply_bytes
+            )
             reply = _reply(line)
             self._note_spans(reply)
             error = self._stated(reply["error"]) if reply and "error" in reply else None
