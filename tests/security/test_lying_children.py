@@ -217,7 +217,14 @@ def test_files_larger_than_a_disk_are_not_packed(tmp_path: Path) -> None:
     with library.open("wb") as file:
         file.truncate(1 << 40)
     versions = {"apache-tvm": "0", "apache-tvm-ffi": "0"}
-    manifest = {"name": "net", "target_key": CPU.key, "versions": versions, "inputs": [], "outputs": []}
+    manifest = {
+        "name": "net",
+        "target_key": CPU.key,
+        "versions": versions,
+        "inputs": [],
+        "outputs": [],
+        "target": CPU.to_json(),
+    }
     with pytest.raises(InvalidModelError) as caught:
         pack(tmp_path / "net.tunefarm", library=library, manifest=manifest, report={}, records=[])
     assert caught.value.code == "too-large"

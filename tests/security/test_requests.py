@@ -16,6 +16,8 @@ from tuning_records import RECORD
 
 from tunefarm_app.records.importing import import_records
 from tunefarm_app.records.search import parse_shape
+from tunefarm_db.acting import Acting, act_as
+from tunefarm_tuning.core.errors import ConflictError
 
 # Time is the attack: without an end of its own, this test would last as long as the API would stand still.
 SEARCH = "import sys; from tunefarm_app.records.search import parse_shape; parse_shape(sys.argv[1])"
@@ -61,3 +63,16 @@ def test_an_import_of_unknown_workloads_asks_for_none_of_them(farm: Farm, *, kee
     again = import_records(farm.services, records, keep_unknown=True)
     assert again.left_out == ({"on-record": 2000} if keep_unknown else {})
     assert len(statements) < 100
+
+
+def test_an_idempotency_key_leads_to_nobody_elses_job(farm: Farm) -> None:
+    """Before, who sent the same request got a job that is another key's, by whose limits it is counted, and its id in any case."""
+    farm.add_device()
+    model = farm.ready_model()
+    with act_as(Acting(via="api", key_id="a", owner="a")):
+        first = farm.submit(model, trials=8, key="nightly")
+        assert farm.submit(model, trials=8, key="nightly").id == first.id
+    for trials in (8, 9):
+        with act_as(Acting(via="api", key_id="b", owner="b")), pytest.raises(ConflictError) as caught:
+            farm.submit(model, trials=trials, key="nightly")
+        assert (caught.value.code, caught.value.fields) == ("idempotency-key-reused", {})
