@@ -117,6 +117,23 @@ def test_a_deleted_model_leaves_no_objects(farm: Farm) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.parametrize("link", ["kernels", "kernels/folder"])
+def test_a_link_that_a_worker_planted_there_is_not_followed(farm: Farm, tmp_path: Path, link: str) -> None:
+    """The API deletes them, which may reach files that workers may not."""
+    model = farm.ready_model()
+    keys, store = tmp_path / "keys", farm.services.settings.objects_dir.parent
+    secret = keys / model.sha256 / "key" if link == "kernels" else keys / "key"
+    secret.parent.mkdir(parents=True)
+    secret.write_text("kept")
+    if link == "kernels":
+        (store / "kernels").symlink_to(keys)
+    else:
+        (store / "kernels").mkdir()
+        (store / "kernels" / model.sha256).symlink_to(keys)
+    delete_model(farm.services, model.id)
+    assert secret.read_text() == "kept"
+
+
 def test_real_workloads_are_what_they_say(tasks: tuple[TuningTask, ...]) -> None:
     assert len(tasks) >= 2
     check_workloads(tasks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from fnmatch import fnmatch
@@ -23,6 +24,19 @@ def usable_folder(path: Path | None) -> Path | None:
 def folder_of_file(folder: Path | None, sha256: str) -> Path | None:
     """Return the folder inside for what is kept of a file, by its hash, as `usable_folder` does; None also where no hash is given."""
     return usable_folder(folder / sha256) if folder is not None and sha256 else None
+
+
+def remove_folder_of_file(folder: Path, sha256: str) -> None:
+    """Remove what is kept of a file, as far as that goes.
+
+    Others may write to `folder`, whom this process must not serve: neither it nor what is inside is followed if it is a link.
+    """
+    with suppress(OSError):
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            shutil.rmtree(sha256, ignore_errors=True, dir_fd=opened)
+        finally:
+            os.close(opened)
 
 
 def prune(folder: Path, patterns: Sequence[str], *, limit_bytes: int) -> None:
