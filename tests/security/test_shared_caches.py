@@ -105,7 +105,13 @@ def test_objects_of_one_model_are_linked_into_no_other(models: list[Model], tmp_
         digest = hashlib.sha256(code)
         is_object = path.suffix == ".o"
         path.write_bytes(code + digest.digest() if is_object else digest.hexdigest().encode() + code)
+    # No limit counts what has another name.
+    (folder,) = {path.parent for path in planted}
+    (folder / "kernel_1.o.d").mkdir(mode=0o300)
+    (folder / "stray").write_bytes(b"s")
     compile_(models[1])
+    assert not (folder / "stray").exists()
+    assert not (folder / "kernel_1.o.d").exists()
 
 
 def test_a_deleted_model_leaves_no_objects(farm: Farm) -> None:
