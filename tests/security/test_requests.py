@@ -18,6 +18,7 @@ from tunefarm_app.records.importing import import_records
 from tunefarm_app.records.search import parse_shape
 from tunefarm_db.acting import Acting, act_as
 from tunefarm_tuning.core.errors import ConflictError
+from tunefarm_tuning.records.record import CONFIRMED
 
 # Time is the attack: without an end of its own, this test would last as long as the API would stand still.
 SEARCH = "import sys; from tunefarm_app.records.search import parse_shape; parse_shape(sys.argv[1])"
@@ -54,7 +55,9 @@ def test_an_import_of_unknown_workloads_asks_for_none_of_them(farm: Farm, *, kee
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         statements.append(statement)
 
-    records = [(n, replace(RECORD, workload_key=f"unknown-{n}", confirmed=n % 2 == 0)) for n in range(2000)]
+    records = [
+        (n, replace(RECORD, workload_key=f"unknown-{n}", extra={CONFIRMED: n % 2 == 0})) for n in range(2000)
+    ]
     event.listen(farm.services.uow.engine, "before_cursor_execute", note)
     answer = import_records(farm.services, records, keep_unknown=keep_unknown)
     assert answer.imported == (2000 if keep_unknown else 0)

@@ -1,4 +1,4 @@
-"""A child in which a stranger's bytes have taken over: it answers whatever it is asked with what ``LIES`` says, as JSON.
+"""A child in which a stranger's bytes have taken over: it answers whatever it is asked with what the file ``LIES`` says, as JSON.
 
 By a method's name: ``{"value"}``, ``{"error"}`` (as `TunefarmError.to_json`), or ``{"raw"}``, a text to be repeated ``"times"``, which is sent
 in place of JSON. A method without a lie is answered with null.
@@ -11,11 +11,12 @@ import json
 import os
 import stat
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.core.errors import TunefarmError
 
-LIES: dict[str, dict[str, Any]] = json.loads(os.environ["LIES"])
+LIES: dict[str, dict[str, Any]] = json.loads(Path(os.environ["LIES"]).read_text())
 
 
 class _StatedError(TunefarmError):

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import pytest
@@ -28,7 +29,6 @@ def lying(lies: Mapping[str, Mapping[str, Any]], *, modules: str = "") -> Iterat
     """
     granted: list[dict[str, Any]] = []
     variables = {
-        "LIES": json.dumps(lies),
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
     }
 
@@ -41,6 +41,9 @@ def lying(lies: Mapping[str, Mapping[str, Any]], *, modules: str = "") -> Iterat
             granted.append({} if access is None else {"module": module, **access.to_json()})
             super().give_order("liar" if module.endswith(modules) else module, **rest)
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(lies, file)
+        file.flush()
+        variables["LIES"] = file.name
         patch.setattr(child_module, "RunningChild", Liar)
         yield granted
