@@ -260,7 +260,7 @@ class Settings(BaseSettings):
 
     @property
     def objects_dir(self) -> Path:
-        """The folder of the store with the object code of kernels that compiles made."""
+        """The folder of the store with the object code of kernels that compiles made, in a folder for each model's file."""
         return self.store_dir / "kernels"
 
     @property

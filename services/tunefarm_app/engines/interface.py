@@ -76,6 +76,10 @@ class Engine(Protocol):
         """The versions that make workloads and kernels; records are valid for one toolchain only."""
         ...
 
+    def serve(self, owner: str | None) -> None:
+        """Take note of whose job comes next: children that other owners' jobs may have taken over do not work for it."""
+        ...
+
     def import_model(
         self,
         path: Path,
@@ -111,6 +115,16 @@ class Engine(Protocol):
         precision: Precision = Precision.AS_MODEL,
         cancellation: Cancellation,
     ) -> tuple[TuningTask, ...]: ...
+
+    def check_workloads(self, tasks: Sequence[TuningTask], *, cancellation: Cancellation) -> None:
+        """Check that each task's computation is the one that its key and facts are of.
+
+        A model may have taken over the child that told them, and others' tasks are found by the same keys.
+
+        Raises:
+            InvalidModelError: ``other-workload``, if one is not.
+        """
+        ...
 
     def measuring(
         self, device: Device, *, cancellation: Cancellation

@@ -146,6 +146,10 @@ class ReplayEngine:
     def toolchain(self) -> str:
         return TOOLCHAIN
 
+    def serve(self, owner: str | None) -> None: ...  # there are no children, and no strangers' models
+
+    def check_workloads(self, tasks: Sequence[TuningTask], *, cancellation: Cancellation) -> None: ...
+
     def import_model(
         self,
         path: Path,
@@ -266,20 +270,18 @@ class ReplayEngine:
         while not cancellation.cancelled and (spent_sec := time.monotonic() - began) < scenario.compile_sec:
             on_progress("simulate", spent_sec / scenario.compile_sec)
             time.sleep(0.02)
-        best = [record.cost_sec for record in history.records]
-        simulated = {"simulated": True}
         manifest = {
             "name": name,
             "target": target.to_json(),
             "precision": precision.value,
             "versions": versions(),
             "records": [{"workload_key": record.workload_key} for record in history.records],
-            **simulated,
+            "simulated": True,
         }
         report = {
-            **simulated,
+            "simulated": True,
             "device": device.name if device is not None else "",
-            "coverage": {"tasks": scenario.num_tasks, "covered": len(best)},
+            "coverage": {"tasks": scenario.num_tasks, "covered": len(history.records)},
             "samples": len(samples),
             **({"baselines": list(baselines)} if baselines else {}),
             "other_shapes": None if other_shapes else {"entry": None, "reason": "not asked for"},
@@ -300,11 +302,8 @@ class ReplayEngine:
         latency = {n: Latency(samples_sec=(t,) * 5, threads=1, disturbance=quiet) for n, t in times.items()}
         return TimedAgain(measured_at=time.time(), latency=latency)
 
-    def time_network(
-        self, files: NetworkFiles, *, device: Device, sampling_sec: float, cancellation: Cancellation
-    ) -> Latency:
+    def time_network(self, files: NetworkFiles, **_: Any) -> Latency:
         """Return a constant time: each tuned kernel saves a part of what the untuned network takes."""
-        del device, sampling_sec, cancellation
         coverage = json.loads(files.artifact.read_text(encoding="utf-8"))["report"]["coverage"]
         sec = 0.001 * (2 * coverage["tasks"] - min(coverage["covered"], coverage["tasks"]))
         quiet = Disturbance(blocks=5, others_cores=0.0)
@@ -313,8 +312,9 @@ class ReplayEngine:
     def kernel_source(self, task: TuningTask, record: TuningRecord, **_: Any) -> KernelSource:
         text = f"# a simulation has no kernels: {task.workload.name}, {record.config.key}\n"
         size = len(text.encode())
-        kinds = ("schedule", "llvm", "asm")
-        texts = tuple(SourceText(kind=kind, text=text, size_bytes=size) for kind in kinds)
+        texts = tuple(
+            SourceText(kind=kind, text=text, size_bytes=size) for kind in ("schedule", "llvm", "asm")
+        )
         return KernelSource(toolchain=TOOLCHAIN, texts=texts)
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ from tunefarm_tuning.compiler.time_again import time_again
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError
 from tunefarm_tuning.core.latency import Latency, TimedAgain
-from tunefarm_tuning.frontend.extraction import extract_tasks
+from tunefarm_tuning.frontend.extraction import check_workloads, extract_tasks
 from tunefarm_tuning.frontend.importing import import_with_tasks
 from tunefarm_tuning.frontend.quantising import quantise_model
 from tunefarm_tuning.measure.builder.local import LocalBuilder
@@ -86,10 +86,17 @@ class TvmEngine:
         self._runners: OrderedDict[DeviceAddress, RpcRunner] = OrderedDict()
         self._idle: threading.Timer | None = None
         self._uses = 0
+        self._owner: str | None = None
 
     @property
     def toolchain(self) -> str:
         return toolchain_key()
+
+    def serve(self, owner: str | None) -> None:
+        with self._lock:
+            is_another, self._owner = owner != self._owner, owner
+        if is_another:
+            self._end_children()
 
     def import_model(
         self,
@@ -159,6 +166,9 @@ class TvmEngine:
         check_can_build(target)  # a job's first step: no other step of it is queued yet
         limits = ChildLimits(memory_bytes=self._settings.import_memory_bytes)
         return extract_tasks(model, target, precision=precision, limits=limits, cancellation=cancellation)
+
+    def check_workloads(self, tasks: Sequence[TuningTask], *, cancellation: Cancellation) -> None:
+        check_workloads(tasks, limits=self._import_limits(), cancellation=cancellation)
 
     @contextmanager
     def measuring(self, device: Device, *, cancellation: Cancellation) -> Iterator[MeasureOption]:

@@ -24,8 +24,9 @@ from tunefarm_app.storage.job_options import (
     searches,
     wants_other_shapes,
 )
+from tunefarm_db.acting import acting
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import AuditAction, Job, StepKind
+from tunefarm_db.values import AuditAction, Job, StepKind, Sweep
 from tunefarm_text.job_terms import MAX_PRIORITY
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.measure.baselines.runtimes import parse_baselines
@@ -167,7 +168,7 @@ def _add(
         if idempotency_key is not None:
             earlier = repos.jobs.find_by_idempotency_key(idempotency_key)
             if earlier is not None:
-                check_same_request(earlier.request_digest, request.digest, job_id=earlier.id)
+                check_same_request(earlier, request.digest, job_id=earlier.id)
                 return SubmittedJob(job=earlier, created=False), None
         if request.of is not None and (under_way := _compile_under_way(repos, request.of)) is not None:
             return SubmittedJob(job=under_way, created=False), None
@@ -175,13 +176,18 @@ def _add(
         return SubmittedJob(job=job, created=True), step_id
 
 
-def check_same_request(earlier_digest: str | None, digest: str, **created: str) -> None:
-    """Refuse a request whose idempotency key created something for another request; `created` names its id.
+def check_same_request(earlier: Job | Sweep, digest: str, **created: str) -> None:
+    """Refuse a request whose idempotency key created something for another request, or for another API key; `created` names its id.
 
     Raises:
         ConflictError: ``idempotency-key-reused``.
     """
-    if earlier_digest != digest:
+    if earlier.owner not in (None, acting().owner):
+        raise ConflictError(
+            "somebody else used this idempotency key: choose one that nobody guesses",
+            code="idempotency-key-reused",
+        )
+    if earlier.request_digest != digest:
         raise ConflictError(
             "this idempotency key was used for a different request", code="idempotency-key-reused", **created
         )

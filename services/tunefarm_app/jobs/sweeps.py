@@ -152,7 +152,7 @@ def _add(
         if idempotency_key is not None:
             earlier = repos.sweeps.find_by_idempotency_key(idempotency_key)
             if earlier is not None:
-                check_same_request(earlier.request_digest, request.digest, sweep_id=earlier.id)
+                check_same_request(earlier, request.digest, sweep_id=earlier.id)
                 return SubmittedSweep(sweep=earlier, created=False), []
         cells = list(_cells(repos, request))
         if all(cell.error is not None for cell in cells):

@@ -8,6 +8,7 @@ from tunefarm_app.runtime.composition import Services
 from tunefarm_db.values import AuditAction, Model
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import ConflictError
+from tunefarm_tuning.core.kept_files import remove_folder_of_file
 from tunefarm_tuning.reference.kept_outputs import KeptOutputs
 
 log = structlog.stdlib.get_logger(__name__)
@@ -123,4 +124,5 @@ def remove_unreferenced(services: Services, sha256: str, *, least_age_sec: float
         repos.blobs.delete(sha256)
         services.blobs.delete(sha256)
         KeptOutputs(services.settings.references_dir).forget(sha256)
+        remove_folder_of_file(services.settings.objects_dir, sha256)
         return True

@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,7 @@ _MESSAGE, _JSON, _SAMPLES = 4000, 20_000, 10_000
 _SAMPLES_TELL = 3
 """So many equal samples are of one measurement."""
 _CLOCKS_APART_SEC = 86400.0
+_KEYS_AT_ONCE = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,14 +107,14 @@ def import_records(
         by_workload.setdefault(record.workload_key, []).append((number, record))
     left_out: Counter[str] = Counter()
     with services.uow.write() as repos:
-        spaces = _KnownSpaces(repos)
+        known = _Known(repos, by_workload)
         added = [
             record
             for key, group in by_workload.items()
-            for record in _new_ones(repos, key, group, left_out, spaces, keep_unknown=keep_unknown)
+            for record in _new_ones(known, key, group, left_out, keep_unknown=keep_unknown)
         ]
         repos.records.add_many([_row(record) for record in added])
-        unchecked = sum(spaces.of(record) is None for record in added)
+        unchecked = sum(known.space_of(record) is None for record in added)
         repos.audit.note(AuditAction.RECORDS_IMPORTED, records=len(added))
     log.info(
         "records imported", imported=len(added), **{name.replace("-", "_"): n for name, n in left_out.items()}
@@ -121,37 +122,63 @@ def import_records(
     return RecordImport(imported=len(added), left_out=dict(left_out), unchecked=unchecked)
 
 
-class _KnownSpaces:
-    """The config spaces that this release made for the farm's kernels, each read once."""
+class _Known:
+    """What the farm knows of workloads.
 
-    def __init__(self, repos: Repositories) -> None:
+    Of those that it has never seen nothing is asked, however many an import names: on SQLite nobody else writes meanwhile.
+    """
+
+    def __init__(self, repos: Repositories, workload_keys: Collection[str]) -> None:
         self._repos = repos
-        self._known: dict[tuple[str, str, str], Space | None] = {}
+        self._toolchains = repos.workloads.toolchains_of(workload_keys)
+        recorded = repos.records.recorded(workload_keys)
+        self._recorded = [key for key in workload_keys if key in recorded]
+        self._positions = {key: position for position, key in enumerate(self._recorded)}
+        self._on_record: dict[str, list[TuningRecord]] = {}
+        self._spaces: dict[tuple[str, str, str], Space | None] = {}
 
-    def of(self, record: TuningRecord) -> Space | None:
-        """Return the space of the record's kernel, target and toolchain; None if no job has tuned it here."""
+    def toolchains(self, workload_key: str) -> Collection[str]:
+        """Return the toolchains with which models have the workload."""
+        return self._toolchains.get(workload_key, ())
+
+    def on_record(self, workload_key: str) -> list[TuningRecord]:
+        """Return what was measured of the workload. The next ones in order are read with it."""
+        position = self._positions.get(workload_key)
+        if position is None:
+            return []
+        if workload_key not in self._on_record:
+            keys = self._recorded[position : position + _KEYS_AT_ONCE]
+            self._on_record = {key: [] for key in keys}
+            for values in self._repos.records.measurements(keys):
+                record = TuningRecord.from_fields(values)
+                self._on_record[record.workload_key].append(record)
+        return self._on_record[workload_key]
+
+    def space_of(self, record: TuningRecord) -> Space | None:
+        """Return the config space that this release made for the record's kernel, target and toolchain; None if no job has tuned it here."""
         key = (record.workload_key, record.target_key, record.toolchain)
-        if key not in self._known:
+        if not self.toolchains(record.workload_key):
+            return None
+        if key not in self._spaces:
             row = self._repos.spaces.get(key[0], target_key=key[1], toolchain=key[2])
-            self._known[key] = row if is_current(row) else None
-        return self._known[key]
+            self._spaces[key] = row if is_current(row) else None
+        return self._spaces[key]
 
 
 def _new_ones(
-    repos: Repositories,
+    known: _Known,
     workload_key: str,
     records: Sequence[tuple[int, TuningRecord]],
     left_out: Counter[str],
-    spaces: _KnownSpaces,
     *,
     keep_unknown: bool,
 ) -> Iterator[TuningRecord]:
-    toolchains = set(repos.workloads.toolchains(workload_key))
-    on_record = [TuningRecord.from_fields(values) for values in repos.records.measurements(workload_key)]
+    toolchains = known.toolchains(workload_key)
+    on_record = known.on_record(workload_key)
     held = {_measurement(record) for record in on_record}
     timed = {_timing(record) for record in on_record if record.samples_sec}
     for number, record in records:
-        space = spaces.of(record)
+        space = known.space_of(record)
         fits = space is not None and space.space_key == record.space_key
         if space is not None and fits and (reason := misfit(space.space, record.config)):
             raise InvalidRecordError(

@@ -72,7 +72,10 @@ def run_compile(context: StepContext) -> None:
     best, others = _history(context, job, device, [task.workload_key for task in tasks])
     settings = context.services.settings
     findings = Findings(
-        _known_findings(context), objects=settings.objects_dir, references=settings.references_dir
+        _known_findings(context),
+        objects=settings.objects_dir,
+        references=settings.references_dir,
+        owner=job.owner or "",
     )
     history = History((engine_record(record) for record in [*best.values(), *others]), findings)
     began = time.monotonic()

@@ -12,6 +12,7 @@ from tunefarm_app.jobs.transitions import enter_compiling, enter_tuning
 from tunefarm_app.jobs.whole_budget import with_search_time
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.models.quantised import job_pipeline, make_job_model
+from tunefarm_app.steps.new_workloads import check_new_workloads
 from tunefarm_app.storage.job_options import precision_of, searches
 from tunefarm_app.storage.pipelines import CPU, share_tasks, shares_tasks_of_any_cpu
 from tunefarm_app.storage.rows import store_tasks
@@ -53,6 +54,7 @@ def run_extract(context: StepContext) -> None:
             precision=precision.of_network,
             cancellation=context.cancellation,
         )
+        check_new_workloads(context, extracted)
     with context.commit() as repos:
         job = context.job(repos)
         if not known:

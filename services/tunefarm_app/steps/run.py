@@ -127,6 +127,8 @@ def run_step(step_id: str, services: Services, prefetch: PrefetchSlot | None = N
     if step is None:
         log.debug("step cannot be claimed", step_id=step_id)
         return []
+    if job is not None:
+        services.require_engine().serve(job.owner)
     with structlog.contextvars.bound_contextvars(
         step_id=step.id, job_id=step.job_id, model_id=step.model_id, step=step.kind.value, round=step.round
     ):

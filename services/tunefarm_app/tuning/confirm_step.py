@@ -11,7 +11,7 @@ import structlog
 
 from tunefarm_app.leases.device_wait import wait_for_device
 from tunefarm_app.leases.step_context import StepContext
-from tunefarm_app.storage.rows import best_latency_sec, engine_task, record_rows
+from tunefarm_app.storage.rows import best_latency_sec, engine_space, engine_task, record_rows
 from tunefarm_app.tuning.confirmation import (
     Confirmation,
     confirm_or_compile,
@@ -30,6 +30,7 @@ from tunefarm_tuning.core.errors import (
 )
 from tunefarm_tuning.search.confirmation import confirm_best
 from tunefarm_tuning.search.trial_outcome import TrialOutcome
+from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.task import TuningTask
 
@@ -41,6 +42,7 @@ class _Measured:
     """The result of a confirmation; `failed` says why there is none."""
 
     task: TuningTask
+    space: ConfigSpace | None
     outcomes: Sequence[TrialOutcome]
     failed: str | None
 
@@ -71,7 +73,7 @@ def run_confirm(context: StepContext) -> None:
     measured = _measure(context, job, rows[chosen.position], device, chosen)
     context.lease.check()
     check_device(context, device, measured.outcomes)
-    check_times(context, job, device, measured.task, measured.outcomes)
+    check_times(context, job, device, measured.task, measured.space, measured.outcomes)
     _commit(context, device, rows, chosen, measured, began)
 
 
@@ -81,6 +83,7 @@ def _measure(
     structlog.contextvars.bind_contextvars(task=row.position, workload_key=row.workload_key)
     with context.services.uow.read() as repos:
         workload = repos.workloads.get(row.workload_key, row.toolchain)
+        stored = repos.spaces.get(row.workload_key, target_key=job.target_key, toolchain=row.toolchain)
     task = engine_task(workload, Target.from_json(job.target), row.weight)
     assert row.space_key is not None
     outcomes: Sequence[TrialOutcome] = ()
@@ -96,7 +99,7 @@ def _measure(
         expected = isinstance(error, TunefarmError)
         failed = reason_of(error)
         log.warning("best not confirmed", position=row.position, error=failed, exc_info=not expected)
-    return _Measured(task=task, outcomes=outcomes, failed=failed)
+    return _Measured(task=task, space=engine_space(stored), outcomes=outcomes, failed=failed)
 
 
 def _commit(

@@ -142,7 +142,7 @@ def measure_round(
     )
     context.lease.check()
     check_device(context, device, outcomes)
-    check_times(context, job, device, task_round.task, outcomes)
+    check_times(context, job, device, task_round.task, task_round.space, outcomes)
     return measured
 
 

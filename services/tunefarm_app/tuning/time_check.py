@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import structlog
 
@@ -14,6 +15,8 @@ from tunefarm_text.quantities import flops_per_sec
 from tunefarm_tuning.core.errors import DeviceLostError
 from tunefarm_tuning.measure.roofline import DISPROVED, kernel_dtype
 from tunefarm_tuning.search.trial_outcome import TrialOutcome
+from tunefarm_tuning.space.config_space import ConfigSpace
+from tunefarm_tuning.workload.computation import Computation
 from tunefarm_tuning.workload.task import TuningTask
 
 log = structlog.stdlib.get_logger(__name__)
@@ -32,9 +35,10 @@ def check_times(
     job: Job,
     device: DeviceLease,
     task: TuningTask,
+    space: ConfigSpace | None,
     outcomes: Sequence[TrialOutcome],
 ) -> None:
-    """Refuse a round with a time far above the device's roofline.
+    """Refuse a round with a time far above the device's roofline, by what its kernel must compute (`_least_flops`).
 
     A peak that a kernel exceeds by little was measured on a busy device: it is measured again at once, if it is not from just now.
 
@@ -52,13 +56,13 @@ def check_times(
         return
     is_narrow = precision_of(job).multiplies or any(spec.dtype in _NARROW for spec in task.workload.args)
     factor = _IMPOSSIBLE_IN_NARROW if is_narrow else _IMPOSSIBLE
-    rate = task.workload.flops / min(costs)
-    if rate <= factor * most:
-        if rate > DISPROVED * most and not is_narrow:
+    least = _least_flops(task.workload.flops, None if space is None else space.computation)
+    if least / min(costs) <= factor * most:
+        if task.workload.flops / min(costs) > DISPROVED * most and not is_narrow:
             _measure_peak_again(context, device)
         return
     why = (
-        f"it measured {task.workload.name} at {flops_per_sec(task.workload.flops, min(costs))}, which is impossible: its peak is "
+        f"it measured {task.workload.name} at {flops_per_sec(least, min(costs))}, which is impossible: its peak is "
         f"{flops_per_sec(most, 1.0)}. If the peak is right, the device's times are wrong: `tunefarm records purge` removes its records"
     )
     with context.services.uow.write() as repos:
@@ -66,6 +70,18 @@ def check_times(
     raise DeviceLostError(
         f"device {device.device.name}: {why}", code="impossible-times", device_id=device.device.id
     )
+
+
+def _least_flops(flops: float, computation: Computation | None) -> float:
+    """Return how many operations every kernel of a task does, as far as that is certain: those of the sums of products of two tensors.
+
+    Other operations are counted, but a compiler need not do them: it folds a chain of signs, and of a tensor of which few elements are used
+    it computes these alone. A model made for it would have every device held.
+    """
+    if computation is None or not any(axis.reduces for axis in computation.axes):
+        return 0.0
+    factors = sum(not access.writes for access in computation.accesses)
+    return min(flops, 2.0 * prod(computation.extents)) if factors > 1 else 0.0
 
 
 def _measure_peak_again(context: StepContext, device: DeviceLease) -> None:

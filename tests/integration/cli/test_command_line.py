@@ -134,7 +134,9 @@ def test_weights_in_other_files_are_uploaded_with_the_model(run: Any, tmp_path: 
     result = run("models", "upload", parted, "--no-wait", "--json")
     uploaded = json.loads(result.stdout)
     assert (uploaded["name"], uploaded["sha256"]) == ("mlp", sha256(whole.read_bytes()).hexdigest())
-    assert "its weights, which are in other files, are uploaded with it" in result.stderr
+    (beside,) = {file.name for file in parted.parent.iterdir()} - {parted.name}
+    note = " ".join(result.stderr.split())
+    assert f"its weights, which are in other files ({beside}), are uploaded with it" in note
     for file in set(parted.parent.iterdir()) - {parted}:
         file.unlink()
     assert "external-data" in run("tune", parted, "--trials", "8", "-o", tmp_path, "--json", code=2).stdout

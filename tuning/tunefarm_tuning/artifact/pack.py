@@ -13,6 +13,7 @@ from typing import Any
 
 from tunefarm_tuning.artifact.container import LIBRARY, MANIFEST
 from tunefarm_tuning.artifact.readme import readme_text
+from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.output_file import output_file
 from tunefarm_tuning.records.record import TuningRecord
 
@@ -43,6 +44,9 @@ PROGRAMS = {
 """The modules of this package that are copied into an artifact: their names there, and here. Names there never change."""
 _DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can store
 _CHUNK_BYTES = 1 << 20
+_MOST_BYTES = 6 << 30
+"""Linkers end at 2 GiB, and the parts are of a file of at most 2 GiB. Files of a child may be any number, and larger than the disk."""
+_MOST_TEXT_BYTES = 32 << 20
 _REGULAR_FILE = 0o100644 << 16
 _UNIX = 3
 
@@ -72,6 +76,9 @@ def pack(
 
     Returns:
         The manifest, with the checksums of the entries.
+
+    Raises:
+        InvalidModelError: ``too-large``.
     """
     here = Path(__file__).parent
     texts = {
@@ -81,6 +88,14 @@ def pack(
         REPORT: _json_text(report),
     }
     stored = {LIBRARY: library, **{part_file(number): part for number, part in enumerate(parts)}}
+    size_bytes = sum(path.stat().st_size for path in stored.values())
+    texts_bytes = sum(map(len, texts.values()))
+    if size_bytes > _MOST_BYTES or texts_bytes > _MOST_TEXT_BYTES:
+        raise InvalidModelError(
+            f"the artifact would take {size_bytes >> 20} MiB, and {texts_bytes >> 20} MiB of texts; the limits are {_MOST_BYTES >> 20} "
+            f"and {_MOST_TEXT_BYTES >> 20} MiB",
+            code="too-large",
+        )
     entries = {name: _digest_file(path) for name, path in stored.items()}
     entries |= {name: _digest_bytes(text.encode()) for name, text in texts.items()}
     complete = {**manifest, "entries": entries}

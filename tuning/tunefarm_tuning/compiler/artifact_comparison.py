@@ -17,13 +17,13 @@ from tunefarm_tuning.core.errors import (
     InvalidModelError,
     InvariantError,
     TunefarmError,
-    error_from_json,
 )
 from tunefarm_tuning.measure.device import device_kind
 from tunefarm_tuning.measure.device_functions import artifact_child
 from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, setups_fault
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildOutOfMemory, EarlyChild
+from tunefarm_tuning.process.errors import stated_error
 from tunefarm_tuning.process.model_child import model_error
 from tunefarm_tuning.reference.onnx_runtime import InputSet
 from tunefarm_tuning.target.target import Target
@@ -103,7 +103,7 @@ def compare_on_device(
     if "not_offered" in reply:
         return None
     if "error" in reply:
-        raise _on_device(error_from_json(reply["error"]))
+        raise _on_device(stated_error(reply["error"], may_blame_device=True))
     return ModelComparison.from_replies(sets, reply["replies"])
 
 

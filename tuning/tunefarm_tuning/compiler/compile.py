@@ -8,7 +8,8 @@ package `phases` has one module for each phase.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from fnmatch import fnmatch
 from pathlib import Path
 
 from tunefarm_tuning.artifact.pack import SUFFIX
@@ -22,7 +23,7 @@ from tunefarm_tuning.core.kept_files import prune
 from tunefarm_tuning.measure.baselines.runtimes import parse_baselines
 from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.process import ChildClosed
-from tunefarm_tuning.process.scratch import ScratchDir
+from tunefarm_tuning.process.scratch import ScratchDir, delete
 from tunefarm_tuning.records.history import History, current_history
 from tunefarm_tuning.reference.samples import sample_paths
 from tunefarm_tuning.target.parse import parse_target
@@ -32,7 +33,10 @@ from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
 from tunefarm_tuning.workload.quantisation import check_max_error, network_precision
 
-_KEPT = ("kernel_*.o", "schedule_*.json", ".kernel_*.o", ".schedule_*.json")
+_KEPT = tuple(
+    f"{hidden}{kind}" for hidden in ("", ".") for kind in ("kernel_*.o", "onednn_*.o", "schedule_*.json")
+)
+_SHA256_DIGITS = 64
 _OBJECTS_BYTES = 256 << 20
 """Scheduled kernels and their object code that are kept for later compiles: some thousand kernels."""
 
@@ -143,4 +147,16 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
             raise CancelledError("the compile was cancelled") from error
         finally:
             if (objects := history.findings.objects) is not None:
+                _remove_strays(objects)
                 prune(objects, _KEPT, limit_bytes=_OBJECTS_BYTES)
+
+
+def _remove_strays(objects: Path) -> None:
+    """Remove what children left in the folders of models beside objects: no limit would count it."""
+    with suppress(OSError):
+        for path in objects.glob(f"{'[0-9a-f]' * _SHA256_DIGITS}/*"):
+            is_folder = path.is_dir() and not path.is_symlink()
+            if not is_folder and any(fnmatch(path.name, pattern) for pattern in _KEPT):
+                continue
+            with suppress(OSError):
+                delete(path) if is_folder else path.unlink(missing_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from shutil import copyfile
 
@@ -18,11 +19,16 @@ from tunefarm_tuning.compiler.phases.pack import Artifact, write_artifact
 from tunefarm_tuning.compiler.phases.prove_batches import prove_batches
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.compiler.session import CompileSession
-from tunefarm_tuning.core.kept_files import usable_folder
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.kept_files import folder_of_file
 from tunefarm_tuning.measure.device_functions import early_artifact_child
 from tunefarm_tuning.reference.onnx_runtime import Reference
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
+
+_FILE_BYTES = 64 << 10
+"""Of a file of arrays, and for each of them, beside the arrays themselves."""
+_MOST_ITEM_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +57,7 @@ class CompileJob:
             timed = time_model(request, loaded, built, checked, self.open_compiler)
             proved = prove_batches(request, loaded, timed.library)
             if request.keep_inputs is not None:
-                copyfile(loaded.sets[0].inputs, request.keep_inputs)
+                _keep_inputs(loaded.sets[0].inputs, request.model, request.keep_inputs)
             others = add_other_shapes(request, loaded, built, checked, timed, self.open_compiler)
             loaded.references.close()
             if request.device is None or not request.on_gpu:
@@ -74,11 +80,26 @@ class CompileJob:
             request.folder,
             request.limits,
             precision,
-            usable_folder(request.history.findings.objects),
+            # What a model's compile, which the model may take over, leaves is linked for that model alone.
+            folder_of_file(request.history.findings.objects, request.model.sha256 if model is None else ""),
             request.libraries,
         )
         with opened(compiler, request.cancellation):
             yield compiler
+
+
+def _keep_inputs(inputs: Path, model: Model, kept: Path) -> None:
+    """Copy the inputs of a network. A child wrote the file: its holes would take room in the copy.
+
+    Raises:
+        InvalidModelError: ``reference-failed``, if it is larger than inputs are.
+    """
+    most_bytes = _FILE_BYTES + sum(_FILE_BYTES + _MOST_ITEM_BYTES * prod(spec.shape) for spec in model.inputs)
+    if inputs.stat().st_size > most_bytes:
+        raise InvalidModelError(
+            "the file of the network's inputs is larger than these are", code="reference-failed"
+        )
+    copyfile(inputs, kept)
 
 
 def _builds_again(request: CompileRequest, kernels: CheckedKernels) -> bool:

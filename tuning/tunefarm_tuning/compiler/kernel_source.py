@@ -9,13 +9,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
 from tunefarm_tuning.core.json_fields import JsonFields
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process import ChildLimits, ChildProcess
+from tunefarm_tuning.process.limits import WORKLOADS_BYTES
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.toolchain import toolchain_key
@@ -128,7 +129,8 @@ def kernel_source(
     }
     module = "tunefarm_tuning.tvm.children.source"
     cancellation = cancellation or Cancellation()
-    with ChildProcess(module, limits=limits or ChildLimits()) as child, cancellation.attach(child):
+    limits = replace(limits or ChildLimits(), reply_bytes=WORKLOADS_BYTES)
+    with ChildProcess(module, limits=limits) as child, cancellation.attach(child):
         texts = child.call("source", params, timeout_sec=_TIMEOUT_SEC)
     return KernelSource(toolchain=toolchain_key(), texts=tuple(SourceText.from_json(text) for text in texts))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,9 @@ from tunefarm_tuning.records.findings import Findings, ScopedFindings
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference.comparison import Comparison
 from tunefarm_tuning.reference.random_inputs import InputKind
+
+_numbers = itertools.count()
+"""Of the libraries of single kernels: no path is used twice, as the dynamic loader would return the first library."""
 
 UNTUNED_BUDGET_SEC = 20.0
 """Time budget for timing the untuned kernels of tasks without a tuned one."""
@@ -161,10 +165,8 @@ class KernelValidator:
         return bool(min(tuned_sec) > self._limits.kernel_ratio * max(untuned_sec))
 
     def _check_anew(self, task: KernelInfo, record: TuningRecord) -> CheckedKernel:
-        # File names appear in no message, and no path is used twice.
-        tuned, untuned, plain = (
-            self._folder / f"{task.workload_key}-{which}.so" for which in ("tuned", "untuned", "plain")
-        )
+        # File names appear in no message.
+        tuned, untuned, plain = self._fresh_path(), self._fresh_path(), self._fresh_path()
         try:
             self._build_tuned(task, record, tuned)
             try:
@@ -213,7 +215,7 @@ class KernelValidator:
 
     def time_untuned(self, kernel: CheckedKernel, *, timeout_sec: float) -> CheckedKernel:
         """Add the times of calls of the untuned kernel to the evidence; return it unchanged if that does not build or run."""
-        path = self._folder / f"{kernel.task.workload_key}-alone.so"
+        path = self._fresh_path()
         facts = kernel_facts(kernel.task, None, seed=self._seed, limits=self._limits)
         known = self._findings.find("untuned", facts)
         try:
@@ -239,7 +241,7 @@ class KernelValidator:
 
         `of` says which kernel of which alternative it is, in any network.
         """
-        path = self._folder / f"{kernel.name}.so"
+        path = self._fresh_path()
         facts = fixed_facts(kernel, of, runs)
         if (known := self._findings.find("fixed", facts)) is not None:
             return float(known["call_sec"])
@@ -254,6 +256,10 @@ class KernelValidator:
             return None
         finally:
             path.unlink(missing_ok=True)
+
+    def _fresh_path(self) -> Path:
+        """Return a path for a kernel's library, without its names: the child that tells them may have been taken over."""
+        return self._folder / f"kernel-{next(_numbers)}.so"
 
     def _time_alone(self, task: KernelInfo, path: Path, calls: int, *, timeout_sec: float) -> list[float]:
         """Return the seconds of so many calls of a kernel; of one call if it takes long."""

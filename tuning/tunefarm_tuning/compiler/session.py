@@ -205,6 +205,8 @@ class CompileSession:
             ChildFailed: If the child died or exceeded its limits.
         """
         self._objects.mkdir(parents=True, exist_ok=True)
+        # Named here: a child that was taken over would name any file of ours, and it would be packed.
+        part_files = tuple(self._folder / f"part-{number}.onnx" for number in range(len(self._model.parts)))
         reply = self._child.call(
             "load",
             {
@@ -214,7 +216,7 @@ class CompileSession:
                 "target": self._target.to_json(),
                 "precision": self._precision.value,
                 "parts": [part.to_json() for part in self._model.parts],
-                "parts_folder": str(self._folder),
+                "part_files": [str(file) for file in part_files],
                 "objects": str(self._objects.absolute()),
                 "libraries": self._libraries,
             },
@@ -236,7 +238,7 @@ class CompileSession:
             alternatives=_alternatives(reply["alternatives"]),
             storage=reply["storage"],
             warnings=tuple(reply["warnings"]),
-            parts=tuple(Path(part) for part in reply["parts"]),
+            parts=part_files,
             llvm=clean(str(reply["llvm"]), 100),
         )
 

@@ -17,7 +17,7 @@ from tunefarm_tuning.compiler.report import why_no_baseline
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError, InvalidInputError
-from tunefarm_tuning.core.kept_files import usable_folder
+from tunefarm_tuning.core.kept_files import folder_of_file
 from tunefarm_tuning.core.latency import TimedAgain
 from tunefarm_tuning.measure.baselines.runtimes import parse_baselines
 from tunefarm_tuning.measure.device import RemoteDevice, device_kind, is_this_machine
@@ -57,7 +57,7 @@ def time_again(
         samples: Files of the user's samples; it is timed on the first of them.
         limits: Limits of the child processes, and the time for further blocks (`timing_sec`).
         cancellation: Ends it from another thread.
-        objects: Where object code of kernels lies that earlier compiles made.
+        objects: Where object code of kernels lies that earlier compiles made, in a folder for each model's file.
 
     Raises:
         InvalidInputError: If the file is not an artifact, damaged, or of another model (other-model).
@@ -77,7 +77,7 @@ def time_again(
             samples,
             limits or CompileLimits(),
             cancellation,
-            usable_folder(objects),
+            folder_of_file(objects, model.sha256),
         )
     except ChildClosed as error:
         raise CancelledError("the measurement was cancelled") from error

@@ -90,8 +90,10 @@ def verify(
             limit_bytes=limits.samples_bytes,
         )
         sets: list[InputSet] = []
-        for entry, each in _entries(manifest, model).items():
-            inner = folder / entry
+        for position, (entry, each) in enumerate(_entries(manifest, model).items()):
+            inner = (
+                folder / f"shapes-{position}"
+            )  # the entry's name is the artifact's, which may be a stranger's
             inner.mkdir()
             reference = Reference(
                 each, inner, threads=threads, memory_bytes=limits.memory_bytes, timeout_sec=limits.model_sec

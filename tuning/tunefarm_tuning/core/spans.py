@@ -7,6 +7,7 @@ processes lie side by side.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -17,8 +18,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from tunefarm_tuning.core.untrusted_text import clean
+
 MAX_SPANS = 4000
 """A log keeps so many; it counts those that are left out."""
+
+_MOST_NAME, _MOST_PROCESS = 200, 1 << 32
 
 
 class SpanKind(StrEnum):
@@ -64,10 +69,16 @@ class Span:
 
     @classmethod
     def from_json(cls, json: list[Any]) -> Span:
-        """Read what `to_json` wrote. Raises ValueError or TypeError if it is none."""
+        """Read what `to_json` wrote, of a child that strangers' bytes may have taken over. Raises ValueError or TypeError if it is none."""
         name, kind, began, sec, process = json
+        if not (math.isfinite(began) and 0 <= sec < math.inf and 0 <= process < _MOST_PROCESS):
+            raise ValueError("a span at no time, or of no process")
         return cls(
-            name=str(name), kind=SpanKind(kind), began=float(began), sec=float(sec), process=int(process)
+            name=clean(str(name), _MOST_NAME),
+            kind=SpanKind(kind),
+            began=float(began),
+            sec=float(sec),
+            process=int(process),
         )
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.child import call_in_child
-from tunefarm_tuning.process.limits import ChildLimits
-from tunefarm_tuning.process.model_child import CHILD_ENVIRONMENT
+from tunefarm_tuning.process.limits import WORKLOADS_BYTES, ChildLimits
+from tunefarm_tuning.process.model_child import CHILD_ENVIRONMENT, ImportLimits, call_model_child
 from tunefarm_tuning.process.sandbox import Access
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
@@ -14,6 +19,7 @@ from tunefarm_tuning.workload.precision import Precision
 from tunefarm_tuning.workload.quantisation import network_precision
 from tunefarm_tuning.workload.task import TuningTask
 
+_CHILD = "tunefarm_tuning.tvm.children.import_network"
 _TIMEOUT_SEC = 600.0
 _MORE_SEC = 60.0
 """Time limit for the first set of shapes, and what each further one adds."""
@@ -54,7 +60,7 @@ def extract_tasks(
     """
     target = parse_target(target).without_libraries()
     tasks = call_in_child(
-        "tunefarm_tuning.tvm.children.import_network",
+        _CHILD,
         "extract",
         {
             "path": str(model.path.absolute()),
@@ -65,10 +71,44 @@ def extract_tasks(
             "alternatives": alternatives,
             "precision": network_precision(precision, target, model.quantisation).value,
         },
-        limits=limits or ChildLimits(),
+        limits=replace(limits or ChildLimits(), reply_bytes=WORKLOADS_BYTES),
         access=Access(reads=(model.path,)),
         timeout_sec=_TIMEOUT_SEC + _MORE_SEC * (len(model.each) - 1),
         env=CHILD_ENVIRONMENT,
         cancellation=cancellation,
     )
     return tuple(TuningTask.from_json(task) for task in tasks)
+
+
+def check_workloads(
+    tasks: Sequence[TuningTask],
+    *,
+    limits: ImportLimits | None = None,
+    cancellation: Cancellation | None = None,
+) -> None:
+    """Check that the computation of each task is the one that its key, operations and arguments are of.
+
+    The child that extracted them had read a stranger's file, and may have told anything. They are made anew from the computations alone,
+    in another child.
+
+    Raises:
+        InvalidModelError: ``other-workload``, if one is not; ``workloads-crashed`` and the like, if a computation cannot be read.
+    """
+    workloads = [task.workload for task in tasks]
+    described = call_model_child(
+        "workloads",
+        "reading the model's kernels again",
+        _CHILD,
+        "describe_workloads",
+        {"irs": [workload.ir for workload in workloads]},
+        limits or ImportLimits(),
+        Access(),
+        cancellation=cancellation,
+    )
+    for workload, facts in zip(workloads, described, strict=True):
+        told = [workload.key, workload.flops, [spec.to_json() for spec in workload.args]]
+        if facts != told:
+            raise InvalidModelError(
+                f"the import told another computation of the kernel {clean(workload.name, 60)} than it is: the model may have taken it over",
+                code="other-workload",
+            )

@@ -14,11 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.core.cancellation import Cancellation
-from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError, error_from_json
+from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.child import call_in_child
-from tunefarm_tuning.process.errors import ChildClosed, ChildFailed, ChildOutOfMemory, ChildTimedOut
-from tunefarm_tuning.process.limits import ChildLimits
+from tunefarm_tuning.process.errors import (
+    ChildClosed,
+    ChildFailed,
+    ChildOutOfMemory,
+    ChildTimedOut,
+    stated_error,
+)
+from tunefarm_tuning.process.limits import WORKLOADS_BYTES, ChildLimits
 from tunefarm_tuning.process.model_child import CHILD_ENVIRONMENT, ImportLimits
 from tunefarm_tuning.process.sandbox import Access
 from tunefarm_tuning.workload.binding import Binding, Value
@@ -257,7 +263,7 @@ def _run_in_onnx_runtime(
     except InvalidModelError as error:
         if not_compiled is None or error.code not in _UNKNOWN_TO_ONNX_RUNTIME:
             raise
-        reason = error_from_json(not_compiled)
+        reason = stated_error(not_compiled, may_blame_device=False)
         raise type(reason)(
             f"{reason.message}; ONNX Runtime, which might run it instead, does not: {error.message}",
             code=reason.code,
@@ -334,7 +340,10 @@ def _stage(
             method,
             params,
             limits=ChildLimits(
-                memory_bytes=limits.memory_bytes, cpu_sec=times * limits.cpu_sec, file_bytes=0
+                memory_bytes=limits.memory_bytes,
+                cpu_sec=times * limits.cpu_sec,
+                file_bytes=0,
+                reply_bytes=WORKLOADS_BYTES,
             ),
             timeout_sec=times * limits.timeout_sec,
             access=Access(reads=(Path(params["path"]),)),

@@ -105,6 +105,11 @@ def quantise_model(
             Access(reads=(model.path,), writes=(scratch.path,)),
             cancellation=cancellation,
         )
+        if (size_bytes := written.stat().st_size) > limits.file_bytes:
+            raise InvalidModelError(
+                f"the quantised model takes {size_bytes >> 20} MiB; the limit is {limits.file_bytes >> 20} MiB",
+                code="quantise-failed",
+            )
         data = written.read_bytes()
         temporary.write_bytes(data)
     return replace(

@@ -12,6 +12,7 @@ from pathlib import Path
 from tunefarm_convert import FileFormat, file_format_of
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.output_file import output_file
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.model_child import ImportLimits, call_model_child
 from tunefarm_tuning.process.sandbox import Access
 
@@ -50,16 +51,21 @@ def refuse_bad_paths(file: Path, path: Path) -> None:
         raise InvalidInputError("the ONNX file would replace its source file", code="same-file")
 
 
-def write_single_file(file: Path | str, path: Path | str, *, limits: ImportLimits | None = None) -> None:
+def write_single_file(
+    file: Path | str, path: Path | str, *, limits: ImportLimits | None = None
+) -> tuple[str, ...]:
     """Write an ONNX model and the weights that it keeps in files beside it as one file.
 
     Args:
-        file: The model. Only files in its folder and the folders below are read; links are not followed.
+        file: The model. Only files in its folder and the folders below are read, none that is hidden; links are not followed.
         path: Path of the new file. An existing one is replaced only on success.
         limits: As for `import_model`.
 
+    Returns:
+        The names of the files beside it: the model says which these are, and a stranger's may name any.
+
     Raises:
-        InvalidModelError: not-protobuf, external-data (a file that is missing, too short or elsewhere), too-large (2 GiB in all).
+        InvalidModelError: not-protobuf, external-data (a file that is missing, hidden, too short or elsewhere), too-large (2 GiB in all).
         InvalidInputError: no-such-file, not-installed, cannot-write, or same-file.
     """
     file, path = Path(file), Path(path)
@@ -77,7 +83,7 @@ def write_single_file(file: Path | str, path: Path | str, *, limits: ImportLimit
             missing=["onnx"],
         )
     with output_file(path) as temporary:
-        call_model_child(
+        names = call_model_child(
             "import",
             "reading the model's weights",
             _CONVERSION_CHILD,
@@ -86,3 +92,4 @@ def write_single_file(file: Path | str, path: Path | str, *, limits: ImportLimit
             limits or ImportLimits(),
             Access(reads=(file.absolute().parent,), writes=(temporary,)),
         )
+    return tuple(clean(str(name), 100) for name in names)

@@ -6,6 +6,7 @@ in order. Neither raises for a bad candidate: a result holds a value or a `Failu
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,9 @@ from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.workload.task import TuningTask
 
+_LONGEST_MESSAGE = 10_000
+_MOST_FACTS = 64 << 10  # as JSON
+
 if TYPE_CHECKING:
     # It imports NumPy, which a server that only stores records does not need.
     from tunefarm_tuning.space.config_space import ConfigSpace
@@ -30,7 +34,7 @@ class Failure:
 
     Attributes:
         outcome: Its class.
-        message: For people.
+        message: For people; cut where it is long.
         code: What happened, as the code of an error: `core.errors.BROKE_PROTOCOL`, `gpu.state.BUSY`; empty if the class says it all.
     """
 
@@ -48,6 +52,15 @@ class Failure:
         """Read a failure in a child's reply: class, message, and perhaps a code."""
         outcome, *texts = data
         return Failure(Outcome(outcome), *map(str, texts))
+
+    def __post_init__(self) -> None:
+        if len(self.message) > _LONGEST_MESSAGE:
+            object.__setattr__(self, "message", f"{self.message[:_LONGEST_MESSAGE]}…")
+
+
+def told_facts(facts: Any) -> dict[str, Any]:
+    """Return the facts that a child tells of a candidate; none if they are too many: they are stored with each trial."""
+    return dict(facts) if len(json.dumps(facts)) <= _MOST_FACTS else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tunefarm_tuning.core.cancellation import Cancellation, Closing
-from tunefarm_tuning.core.errors import InvariantError, TunefarmError, error_from_json
+from tunefarm_tuning.core.errors import InvariantError, TunefarmError
 from tunefarm_tuning.core.spans import Span, SpanKind, current_log, span
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.disk_watch import DISK_WATCH, WriteLimits, write_limit
@@ -23,6 +23,7 @@ from tunefarm_tuning.process.errors import (
     ChildOutOfDisk,
     ChildOutOfMemory,
     ChildTimedOut,
+    stated_error,
 )
 from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.process.running import RunningChild
@@ -32,7 +33,6 @@ from tunefarm_tuning.process.warm import WARM, EarlyChild
 START_TIMEOUT_SEC = 180.0
 """Time for the interpreter and the module's imports (seconds; a minute on a small board); a call's clock starts after."""
 
-_MAX_REPLY_BYTES = 512 << 20
 _MEMORY_WORDS = ("bad_alloc", "MemoryError", "Cannot allocate memory", "LLVM ERROR: out of memory")
 
 
@@ -251,13 +251,15 @@ class ChildProcess(Closing):
     def _receive(self, running: RunningChild, timeout_sec: float) -> Any:
         """Return the next reply's value; without one, end the call and raise."""
         try:
-            line = running.read_line(deadline=time.monotonic() + timeout_sec, max_bytes=_MAX_REPLY_BYTES)
-            reply = json.loads(line) if line is not None else None
+            line = running.read_line(
+                deadline=time.monotonic() + timeout_sec, max_bytes=self._limits.reply_bytes
+            )
+            reply = _reply(line)
             self._note_spans(reply)
-            error = error_from_json(reply["error"]) if reply and "error" in reply else None
+            error = self._stated(reply["error"]) if reply and "error" in reply else None
         except TimeoutError:
             self._timed_out(running, f"was not done within {timeout_sec:g} s")
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, RecursionError):
             self._end_call(running, keep=False)
             raise ChildCrashed(f"{self._name} sent an answer that cannot be read") from None
         except BaseException:  # after an interrupt, the next call must not read this call's answer
@@ -276,6 +278,10 @@ class ChildProcess(Closing):
             )
         return reply.get("value")
 
+    def _stated(self, error: Mapping[str, Any]) -> TunefarmError:
+        access = self._access
+        return stated_error(error, may_blame_device=access is None or access.device is not None or access.gpu)
+
     def _note_call(self, pid: int) -> None:
         if (log := current_log()) is None:
             return
@@ -285,9 +291,9 @@ class ChildProcess(Closing):
         log.add([Span(name=name, kind=SpanKind.CALL, began=began, sec=sec, process=pid)])
 
     @staticmethod
-    def _note_spans(reply: Any) -> None:
+    def _note_spans(reply: dict[str, Any] | None) -> None:
         """Take over the spans that a child noted during the call."""
-        if (log := current_log()) is not None and isinstance(reply, dict):
+        if (log := current_log()) is not None and reply is not None:
             log.add([Span.from_json(noted) for noted in reply.get("spans", ())])
 
     def _end_call(self, running: RunningChild, *, keep: bool, grace_sec: float = 0.0) -> int | None:
@@ -348,6 +354,14 @@ class ChildProcess(Closing):
             signal_name=signal_name,
             exit_code=exit_code,
         )
+
+
+def _reply(line: bytes | None) -> dict[str, Any] | None:
+    """Return what a child answered; None if its output has ended."""
+    reply = None if line is None else json.loads(line)
+    if line is not None and not isinstance(reply, dict):
+        raise ValueError("an answer that is no object")
+    return reply
 
 
 def _signal_name(number: int) -> str:

@@ -1,4 +1,4 @@
-"""Limits of a child process: memory, time, files."""
+"""Limits of a child process: memory, time, files, answers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import json
 import resource
 from dataclasses import asdict, dataclass
 from typing import Self
+
+WORKLOADS_BYTES = 128 << 20
+"""`ChildLimits.reply_bytes` of children that answer with all computations of a network, or with texts of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,11 +20,13 @@ class ChildLimits:
             address space than it uses.
         cpu_sec: CPU seconds of the child's whole life, so only for children of one call.
         file_bytes: Largest file that it may write.
+        reply_bytes: Longest answer, which its parent enforces. One that is made for it takes 24 times as much once it is read.
     """
 
     memory_bytes: int | None = 8 << 30
     cpu_sec: int | None = None
     file_bytes: int | None = 4 << 30
+    reply_bytes: int = 16 << 20
 
     def to_text(self) -> str:
         """Return the limits as text for `from_text` (a command-line argument)."""

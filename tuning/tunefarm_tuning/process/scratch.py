@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import secrets
+import stat
 import tempfile
 import time
 from pathlib import Path
@@ -70,12 +71,23 @@ def delete(folder: Path) -> None:
 
 
 def sweep(root: Path) -> None:
-    """Delete the scratch folders in `root` whose owners are gone."""
+    """Delete the scratch folders in `root` whose owners are gone.
+
+    Everybody may write to the system's folder for temporary files. What another user put there is left alone: a link, or folders that
+    become links while they are deleted, would lead to any files of this user's.
+    """
     for folder in root.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
+            state = folder.lstat()
             # A folder this young may not be locked yet.
-            if time.time() - folder.stat().st_mtime > _SETTLED_SEC and _is_free(folder):
+            if time.time() - state.st_mtime > _SETTLED_SEC and _is_own(state) and _is_free(folder):
                 delete(folder)
+
+
+def _is_own(state: os.stat_result) -> bool:
+    """Return whether something is a folder of this user's, that nobody else may write."""
+    is_closed = state.st_mode & (stat.S_IWGRP | stat.S_IWOTH) == 0
+    return stat.S_ISDIR(state.st_mode) and state.st_uid == os.geteuid() and is_closed
 
 
 def _is_free(folder: Path) -> bool:

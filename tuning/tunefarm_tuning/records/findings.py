@@ -24,8 +24,9 @@ class Findings:
 
     Args:
         known: Returns an earlier finding by its key, or None; by default nothing is known.
-        objects: A folder where compiles keep scheduled kernels and their object code for later ones; None keeps none.
+        objects: A folder where compiles keep scheduled kernels and their object code for later ones of the same file; None keeps none.
         references: The same for the outputs of ONNX Runtime.
+        owner: Whose findings these are. A model may take over its compile and invent them: those of other owners do not count.
 
     Attributes:
         objects: As given.
@@ -40,16 +41,18 @@ class Findings:
         *,
         objects: Path | None = None,
         references: Path | None = None,
+        owner: str = "",
     ) -> None:
         self._known = known or (lambda _key: None)
         self.objects = objects
         self.references = references
+        self._owner = owner
         self.noted: dict[str, Finding] = {}
         self.reused: Counter[str] = Counter()
 
     def within(self, **setting: str) -> ScopedFindings:
         """Return the findings of one setting: target, device model, toolchain."""
-        return ScopedFindings(self, setting)
+        return ScopedFindings(self, {**setting, "owner": self._owner} if self._owner else setting)
 
     def look_up(self, key: str) -> Finding | None:
         """Return a finding of this compile or an earlier one; None if there is none."""

@@ -22,6 +22,7 @@ from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.core.output_file import cannot_write, output_file, writing
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process import ChildFailed, ChildLimits, ChildProcess
+from tunefarm_tuning.process.limits import WORKLOADS_BYTES
 from tunefarm_tuning.process.sandbox import Access
 from tunefarm_tuning.records.record import LONGEST_SEC, SHORTEST_SEC, TuningRecord
 from tunefarm_tuning.records.selection import without_superseded
@@ -136,7 +137,7 @@ def export_metaschedule(
         folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="tunefarm-records-") as scratch:
         access = Access(writes=(Path(scratch),))
-        with ChildProcess(_MODULE, limits=ChildLimits(), access=access) as child:
+        with ChildProcess(_MODULE, limits=ChildLimits(reply_bytes=WORKLOADS_BYTES), access=access) as child:
             for key, group in records_by_workload.items():
                 refusals = _add(child, scratch, known[key], group)
                 left_out.update(reason for reason in refusals if reason is not None)
@@ -231,7 +232,7 @@ def import_metaschedule(
             groups.setdefault((line.workload, record_target), []).append(line)
     measured_at = min((folder / RECORDS).stat().st_mtime, time.time())
     records: list[tuple[int, TuningRecord]] = []
-    with ChildProcess(_MODULE, limits=ChildLimits()) as child:
+    with ChildProcess(_MODULE, limits=ChildLimits(reply_bytes=WORKLOADS_BYTES)) as child:
         for (workload, group_target), lines in groups.items():
             number, text = workloads[workload]
             answer = _read(child, text, group_target, lines, f"{_name(folder / WORKLOADS)}, line {number}")

@@ -282,7 +282,14 @@ def write_feeds(
     limits = limits or ImportLimits()
     access = Access(reads=(path,), writes=(folder,))
     reply = _call("reading the samples", _SAMPLES_CHILD, "write_feeds", params, limits, access, cancellation)
-    return SampleSummary.from_json(reply), [Path(feed) for feed in reply["feeds"]]
+    summary = SampleSummary.from_json(reply)
+    # Named here: whatever a child that was taken over names, others would be let read.
+    return summary, [feed_path(folder.absolute(), stem, index) for index in summary.used]
+
+
+def feed_path(folder: Path, stem: str, index: int) -> Path:
+    """Return where a set of samples is written as a file of arrays (see `write_feeds`)."""
+    return folder / f"{stem}-{index:d}.npz"
 
 
 def _call(

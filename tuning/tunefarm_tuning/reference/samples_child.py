@@ -7,18 +7,18 @@ from typing import Any
 
 from tunefarm_tuning.core.array_file import save_arrays
 from tunefarm_tuning.reference.sample_file import read_sample_file
-from tunefarm_tuning.reference.samples import SampleSummary, used_sets
+from tunefarm_tuning.reference.samples import SampleSummary, feed_path, used_sets
 from tunefarm_tuning.workload.task import TensorSpec
 
 
 def write_feeds(params: dict[str, Any]) -> dict[str, Any]:
-    """Check a file, and write a file ``<folder>/<stem>-<index>.npz`` for each set that is run.
+    """Check a file, and write a file for each set that is run (`samples.feed_path`).
 
     Args:
         params: ``path``, ``shapes`` (the inputs' specs in each set of shapes), ``bound`` (names of inputs with a value), ``limit_bytes``, ``most_sets``, ``folder``, ``stem``.
 
     Returns:
-        `SampleSummary` as JSON, and ``feeds``: the written files.
+        `SampleSummary` as JSON.
 
     Raises:
         InvalidInputError: As `samples.check_samples`.
@@ -28,10 +28,9 @@ def write_feeds(params: dict[str, Any]) -> dict[str, Any]:
     summary = SampleSummary(
         sets=samples.sets, used=used_sets(samples.sets, params["most_sets"]), fits=samples.fits
     )
-    feeds = [Path(params["folder"], f"{params['stem']}-{index}.npz") for index in summary.used]
-    for index, feed in zip(summary.used, feeds, strict=True):
-        save_arrays(feed, samples.set_of(index))
-    return {**summary.to_json(), "feeds": [str(feed) for feed in feeds]}
+    for index in summary.used:
+        save_arrays(feed_path(Path(params["folder"]), params["stem"], index), samples.set_of(index))
+    return summary.to_json()
 
 
 HANDLERS = {"write_feeds": write_feeds}

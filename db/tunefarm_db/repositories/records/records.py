@@ -12,6 +12,7 @@ from sqlalchemy import (
     FromClause,
     ScalarSelect,
     Select,
+    exists,
     func,
     insert,
     literal,
@@ -79,25 +80,43 @@ class Records(Repository):
         for row in rows:
             row["superseded"] = False
             rows_by_key.setdefault(tuple(row[name] for name in KEY), []).append(row)
-        for key_values, new in rows_by_key.items():
-            where = [_RECORDS.c[name] == value for name, value in zip(KEY, key_values, strict=True)]
-            # JSON has no equality on PostgreSQL; the few confirmed configs are compared here.
-            query = select(RecordRow.space_key, RecordRow.config).where(*where, RecordRow.confirmed)
-            confirmed = {config_key(*row) for row in self._run(query)}
-            latest = {config_key(r["space_key"], r["config"]): r for r in new if r["confirmed"]}
-            for row in new:
-                key = config_key(row["space_key"], row["config"])
+        groups = list(rows_by_key.items())  # an import may have any number of them
+        for start in range(0, len(groups), _KEYS_PER_QUERY):
+            self._supersede_in(groups[start : start + _KEYS_PER_QUERY])
+
+    def _supersede_in(self, groups: Sequence[tuple[tuple[str, ...], list[dict[str, Any]]]]) -> None:
+        """Do so for the rows of some workloads on some platforms."""
+        where = [
+            column.in_(sorted({values[position] for values, _ in groups}))
+            for position, column in enumerate(_KEY_COLUMNS)
+        ]
+        # JSON has no equality on PostgreSQL; the few confirmed configs are compared here.
+        query = select(*_KEY_COLUMNS, RecordRow.space_key, RecordRow.config)
+        confirmed = {
+            (*row[:-2], config_key(*row[-2:])) for row in self._run(query.where(*where, RecordRow.confirmed))
+        }
+        latest = {
+            (*values, config_key(row["space_key"], row["config"])): row
+            for values, rows in groups
+            for row in rows
+            if row["confirmed"]
+        }
+        for values, rows in groups:
+            for row in rows:
+                key = (*values, config_key(row["space_key"], row["config"]))
                 row["superseded"] = latest.get(key, row) is not row or (
                     key in confirmed and not row["confirmed"]
                 )
-            if latest:
-                held = select(RecordRow.id, RecordRow.space_key, RecordRow.config).where(
-                    *where, RecordRow.space_key.in_({key[0] for key in latest}), ~RecordRow.superseded
-                )
-                gone = [row[0] for row in self._run(held) if config_key(row[1], row[2]) in latest]
-                for start in range(0, len(gone), _KEYS_PER_QUERY):
-                    some = gone[start : start + _KEYS_PER_QUERY]
-                    self._run(update(_RECORDS).where(RecordRow.id.in_(some)).values(superseded=True))
+        if not latest:
+            return
+        spaces = sorted({row["space_key"] for row in latest.values()})
+        held = query.add_columns(RecordRow.id).where(
+            *where, RecordRow.space_key.in_(spaces), ~RecordRow.superseded
+        )
+        gone = [row[-1] for row in self._run(held) if (*row[:-3], config_key(*row[-3:-1])) in latest]
+        for start in range(0, len(gone), _KEYS_PER_QUERY):
+            some = gone[start : start + _KEYS_PER_QUERY]
+            self._run(update(_RECORDS).where(RecordRow.id.in_(some)).values(superseded=True))
 
     def best(self, workload_keys: Collection[str], **platform: Unpack[Platform]) -> dict[str, Record]:
         """Return each workload's fastest record, by workload key; workloads without one are left out.
@@ -269,10 +288,16 @@ class Records(Repository):
         """Return all records that the job measured, oldest first."""
         return self._all(Record, select(_RECORDS).where(RecordRow.job_id == job_id).order_by(RecordRow.id))
 
-    def measurements(self, workload_key: str) -> list[Json]:
-        """Return what was measured of a workload, as the JSON values of `TuningRecord`; an import looks for its own there."""
+    def recorded(self, workload_keys: Collection[str]) -> set[str]:
+        """Return those of the workloads that have records."""
+        key = self._texts(workload_keys, "wanted").c.value
+        return set(self._run(select(key).where(exists().where(RecordRow.workload_key == key))).scalars())
+
+    def measurements(self, workload_keys: Collection[str]) -> list[Json]:
+        """Return what was measured of workloads, as the JSON values of `TuningRecord`; an import looks for its own there."""
         columns = [_RECORDS.c[name] for name in _MEASURED]
-        rows = self._run(select(*columns).where(RecordRow.workload_key == workload_key))
+        wanted = select(self._texts(workload_keys, "wanted").c.value)
+        rows = self._run(select(*columns).where(RecordRow.workload_key.in_(wanted)))
         return [dict(zip(_MEASURED, row, strict=True)) for row in rows]
 
     def query(

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from tunefarm.client import Model
 
 
+_SHOWN = 5
+
+
 @contextmanager
 def upload_file(out: Output, path: Path) -> Iterator[Path]:
     """Yield a model's file; of a model with weights in other files, a copy of the same name that holds them, until the block ends.
@@ -29,9 +32,11 @@ def upload_file(out: Output, path: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="tunefarm-upload-") as folder:
         whole = Path(folder, path.name)
-        write_single_file(path, whole)
+        names = write_single_file(path, whole)
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         out.note(
-            f"{path}: its weights, which are in other files, are uploaded with it ({whole.stat().st_size / 1e6:.0f} MB)"
+            f"{path}: its weights, which are in other files ({', '.join(names[:_SHOWN])}{more}), are uploaded with it "
+            f"({whole.stat().st_size / 1e6:.0f} MB)"
         )
         yield whole
 

@@ -39,7 +39,7 @@ def test_the_weights_are_put_into_the_file(parted: Path, tmp_path: Path) -> None
     plain, whole = tmp_path / "plain.onnx", tmp_path / "whole.onnx"
     onnx.save(onnx_models.ORDINARY["mlp"](), plain)
     assert keeps_weights_outside(parted)
-    write_single_file(parted, whole, limits=LIMITS)
+    assert write_single_file(parted, whole, limits=LIMITS) == ("mlp.onnx.data",)
     assert not keeps_weights_outside(whole)
     assert not keeps_weights_outside(plain)
     model = import_model(whole, limits=LIMITS)
@@ -58,6 +58,7 @@ def test_the_weights_are_put_into_the_file(parted: Path, tmp_path: Path) -> None
             "missing.data",
             "'missing.data', which has weights of the model, is missing: keep it beside mlp.onnx",
         ),
+        (".ssh/id_ed25519", "'.ssh/id_ed25519', which the model calls a file of its weights, is hidden"),
         ("link.data", "'link.data', which has weights of the model, is a link: copy the file itself"),
         ("", "cannot be read"),
     ],
@@ -65,6 +66,8 @@ def test_the_weights_are_put_into_the_file(parted: Path, tmp_path: Path) -> None
 def test_other_files_are_not_read(location: str, words: str, parted: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"x" * 4096)
     (parted.parent / "link.data").symlink_to(tmp_path / "secret")
+    (parted.parent / ".ssh").mkdir()
+    (parted.parent / ".ssh" / "id_ed25519").write_bytes(b"x" * 4096)
     model = onnx.load(parted, load_external_data=False)
     for tensor in model.graph.initializer:
         bad_models.external(tensor, location)

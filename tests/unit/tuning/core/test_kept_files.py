@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tunefarm_tuning.core.kept_files import prune, usable_folder
+from tunefarm_tuning.core.kept_files import folder_of_file, prune, usable_folder
 
 PATTERNS = ("*.o",)
 
@@ -30,6 +30,23 @@ def test_files_that_a_killed_process_left_are_pruned_too(tmp_path: Path) -> None
     hidden = kept(tmp_path, ".half-written.o", size=40, used_at=1.0)
     prune(tmp_path, PATTERNS, limit_bytes=10)
     assert not hidden.exists()
+
+
+def test_folders_of_files_share_the_limit(tmp_path: Path) -> None:
+    first, second = (folder_of_file(tmp_path, digest) for digest in ("00ff", "11ff"))
+    assert first is not None
+    assert second is not None
+    old, recent = (
+        kept(folder, "kernel.o", size=40, used_at=used_at)
+        for folder, used_at in ((first, 1.0), (second, 2.0))
+    )
+    deeper = first / "deeper"
+    deeper.mkdir()
+    unseen = kept(deeper, "kernel.o", size=40, used_at=0.0)
+    (tmp_path / "link").symlink_to(first)
+    prune(tmp_path, PATTERNS, limit_bytes=50)
+    assert (old.exists(), recent.exists(), unseen.exists()) == (False, True, True)
+    assert folder_of_file(None, "00ff") is folder_of_file(tmp_path, "") is None
 
 
 def test_what_fits_no_pattern_stays(tmp_path: Path) -> None:

@@ -41,3 +41,13 @@ def test_it_does_not_outlive_a_change_of_the_code(monkeypatch: pytest.MonkeyPatc
     first.within(**SETTING).note("kernel", FACTS, {"tuned_sec": [1.0]})
     monkeypatch.setattr(revisions, "KERNEL_CODE", revisions.KERNEL_CODE + 1)
     assert Findings(first.noted.get).within(**SETTING).find("kernel", FACTS) is None
+
+
+def test_findings_of_another_owner_do_not_count() -> None:
+    first = Findings(owner="a")
+    first.within(**SETTING).note("kernel", FACTS, {"tuned_sec": [1.0]})
+    known = [
+        Findings(first.noted.get, owner=owner).within(**SETTING).find("kernel", FACTS)
+        for owner in ("a", "b", "")
+    ]
+    assert known == [{"tuned_sec": [1.0]}, None, None]

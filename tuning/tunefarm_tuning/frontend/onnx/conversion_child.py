@@ -49,8 +49,8 @@ def convert_file(params: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def single_file(params: dict[str, Any]) -> None:
-    """Write a model with the weights that it keeps in other files: ``{"path", "to", "name"}``, as in `convert_file`.
+def single_file(params: dict[str, Any]) -> list[str]:
+    """Write a model with the weights that it keeps in other files: ``{"path", "to", "name"}``, as in `convert_file`. Return their names.
 
     Raises:
         InvalidModelError: not-protobuf, external-data, too-large.
@@ -64,9 +64,10 @@ def single_file(params: dict[str, Any]) -> None:
             "the file is not an ONNX model: it cannot be parsed", code="not-protobuf"
         ) from error
     outside = [tensor for tensor in tensors_of(model) if tensor.data_location == TensorProto.EXTERNAL]
-    for name in sorted(
+    names = sorted(
         {entry.value for tensor in outside for entry in tensor.external_data if entry.key == "location"}
-    ):
+    )
+    for name in names:
         _refuse_missing(path, name)
     try:
         load_external_data_for_model(model, str(path.parent))
@@ -79,11 +80,18 @@ def single_file(params: dict[str, Any]) -> None:
     data = onnx_bytes(model)
     with writing(params["name"]):
         Path(params["to"]).write_bytes(data)
+    return names
 
 
 def _refuse_missing(path: Path, name: str) -> None:
-    """Refuse a file of weights that is not there, or a link, by its name; the library refuses what lies elsewhere."""
+    """Refuse a file of weights that is not there, hidden, or a link, by its name; the library refuses what lies elsewhere."""
     file, label = path.parent / name, clean(name, 100)
+    if any(part.startswith(".") and part != ".." for part in Path(name).parts):
+        raise InvalidModelError(
+            f"'{label}', which the model calls a file of its weights, is hidden, as keys and settings are: if it has weights, give it "
+            "another name",
+            code="external-data",
+        )
     if file.is_symlink():
         raise InvalidModelError(
             f"'{label}', which has weights of the model, is a link: copy the file itself beside {clean(path.name, 100)}",

@@ -12,7 +12,7 @@ from typing import Any
 from tunefarm_tuning.core.errors import InvalidInputError, TunefarmError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.builder.kernel_cache import KernelCache, Known
-from tunefarm_tuning.measure.interfaces import BuildInput, BuildResult, Failure
+from tunefarm_tuning.measure.interfaces import BuildInput, BuildResult, Failure, told_facts
 from tunefarm_tuning.process import (
     Access,
     ChildClosed,
@@ -169,7 +169,7 @@ class BuildWorker:
             self._child.kill()
         config = Config.from_json(reply["config"])
         build_sec, apply_sec = float(reply["build_sec"]), float(reply["apply_sec"])
-        facts: dict[str, Any] = reply["facts"]
+        facts = told_facts(reply["facts"])
         if (failure := reply["failure"]) is not None:
             output.unlink(missing_ok=True)
             stated = self._blamed(Failure.from_json(failure))

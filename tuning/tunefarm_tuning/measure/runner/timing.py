@@ -13,7 +13,10 @@ from tunefarm_tuning.measure.interfaces import (
     MeasureResult,
     SessionOrigin,
     TimingOption,
+    told_facts,
 )
+
+_MOST_SAMPLES = 10_000
 
 
 def measure_each(
@@ -109,9 +112,9 @@ def result_of(reply: Mapping[str, Any], run_sec: float) -> MeasureResult:
         return MeasureResult(run_sec=run_sec, failure=Failure.from_json(failure))
     return MeasureResult(
         run_sec=run_sec,
-        samples_sec=tuple(float(s) for s in reply["samples_sec"]),
+        samples_sec=tuple(float(s) for s in reply["samples_sec"][:_MOST_SAMPLES]),
         truncated=bool(reply["truncated"]),
-        facts=reply.get("facts", {}),
+        facts=told_facts(reply.get("facts", {})),
     )
 
 
@@ -125,8 +128,8 @@ def interleaved_results(
     return [
         MeasureResult(
             run_sec=candidate_sec,
-            samples_sec=tuple(float(s) for s in samples),
-            facts=reply.get("facts", {}),
+            samples_sec=tuple(float(s) for s in samples[:_MOST_SAMPLES]),
+            facts=told_facts(reply.get("facts", {})),
             origin=origin,
         )
         for samples in reply["samples_sec"]

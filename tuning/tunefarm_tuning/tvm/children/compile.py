@@ -5,10 +5,10 @@ A fresh child has to `load` first. `build_kernel` builds each tuned kernel apart
 Handlers:
 
 - `load`: ``path``, ``bindings``, ``weights`` (one for each), ``target``, ``precision``, ``parts`` (that ONNX Runtime runs),
-  ``parts_folder``, ``objects`` (folder of compiled kernels), ``libraries`` (TVM's names) -> ``entries``: name, weight, names of the kernels; ``kernels``: name, workload key, weight,
+  ``part_files`` (where their ONNX models go), ``objects`` (folder of compiled kernels), ``libraries`` (TVM's names) -> ``entries``: name, weight, names of the kernels; ``kernels``: name, workload key, weight,
   ``not_tunable``, ``args``, ``rounding``; ``alternatives``: workload key, ``flops`` of a call of that kernel, algorithm, library, tuned kernel, args of the ``fixed``
   kernels, workload keys of the ``neighbours``;
-  ``cpu_features``, ``storage``, ``warnings``; ``parts``: their ONNX models, files in ``parts_folder``.
+  ``cpu_features``, ``storage``, ``warnings``.
 - `build_kernel`: ``name``, ``path`` (a fresh one), ``tuned``: null for the untuned kernel, else ``config`` and ``space_key`` of the
   record; ``plain``: whether an untuned kernel keeps its unscheduled loops -> null.
 - `build_ahead`: ``kernels``: pairs of ``name`` and ``tuned``, as in `build_kernel` -> null. Compiles what `build_kernel` will ask for, on
@@ -106,6 +106,8 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
     }
     fixed = {name: func for alternative in alternatives for name, func in alternative.fixed.items()}
     beside = neighbours(model.module, kernels)
+    for file, part in zip(params["part_files"], model.parts, strict=True):
+        _write(Path(file), part)
     _loaded = _Loaded(
         model.module,
         target,
@@ -144,20 +146,15 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
         "llvm": str(tvm.get_global_func("target.llvm_version_major")()),
         "storage": model.storage.to_json(),
         "warnings": [*model.warnings, *([no_calls] if no_calls else [])],
-        "parts": [
-            _written(Path(params["parts_folder"], f"part-{number}.onnx"), part)
-            for number, part in enumerate(model.parts)
-        ],
     }
 
 
-def _written(path: Path, part: bytes) -> str:
+def _write(path: Path, part: bytes) -> None:
     """Write a part, unless a child before this one has; the parts of a network are always the same."""
     if not path.exists():
         new = path.with_suffix(".new")
         new.write_bytes(part)
         new.replace(path)
-    return str(path)
 
 
 def _describe(kernel: Kernel, timed: tvm.IRModule | None = None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ Handlers:
 - `import_more`: ``path``, ``bindings``, ``max_tensor_bytes`` -> ``inputs`` and ``outputs`` (specs) of each.
 - `extract`: ``path``, ``bindings``, ``weights`` (one for each), ``parts``, ``target``, ``alternatives`` (bool), ``precision`` -> tuning
   tasks.
+- `describe_workloads`: ``irs`` (computations, as text) -> key, operations and arguments of each.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
-from tunefarm_tuning.core.errors import InvalidModelError, error_from_json
+from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, error_from_json
 from tunefarm_tuning.frontend.onnx.bound_network import bound_network
 from tunefarm_tuning.frontend.onnx.parts.plan import Survey, may_be_hybrid, plan_parts
 from tunefarm_tuning.frontend.onnx.rules import item_bytes
@@ -27,10 +28,17 @@ from tunefarm_tuning.frontend.onnx.shape_trials import with_shapes
 from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.resources import with_deep_stack
+from tunefarm_tuning.tvm.base.serialization import module_from_text
 from tunefarm_tuning.tvm.base.tir import walk
 from tunefarm_tuning.tvm.frontend.survey import survey_model
 from tunefarm_tuning.tvm.tasks.alternatives import alternative_tasks, find_alternatives
-from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads, tasks_of
+from tunefarm_tuning.tvm.tasks.extract import (
+    as_kernel,
+    kernel_args,
+    kernel_flops,
+    primfunc_workloads,
+    tasks_of,
+)
 from tunefarm_tuning.tvm.transform.load_entries import LoadedEntries, load_entries
 from tunefarm_tuning.tvm.transform.pipeline import RelaxNetwork, load_relax
 from tunefarm_tuning.workload.binding import Binding
@@ -177,4 +185,27 @@ def _refuse_huge_tensors(module: tvm.IRModule, max_bytes: int) -> None:
                 )
 
 
-HANDLERS: Handlers = {"import_network": import_network, "import_more": import_more, "extract": extract}
+def describe_workloads(params: dict[str, Any]) -> list[list[Any]]:
+    """Return key, operations and arguments of computations, ``irs``, as an extraction wrote them.
+
+    Raises:
+        InvalidInputError: invalid-ir.
+    """
+    return [with_deep_stack(partial(_described, ir)) for ir in params["irs"]]
+
+
+def _described(ir: str) -> list[Any]:
+    module = module_from_text(ir)
+    if [name.name_hint for name in module.functions] != ["main"]:
+        raise InvalidInputError("a computation is one function", code="invalid-ir")
+    kernel = as_kernel("main", module["main"], 1)
+    args = [spec.to_json() for spec in kernel_args(kernel.module)]
+    return [kernel.workload_key, kernel_flops(kernel.module), args]
+
+
+HANDLERS: Handlers = {
+    "import_network": import_network,
+    "import_more": import_more,
+    "extract": extract,
+    "describe_workloads": describe_workloads,
+}
