@@ -334,9 +334,7 @@ def _outputs(bb: Any, converted: Any) -> list[Any]:
 def _check_outputs(converted: Any, count: int) -> None:
     kind = getattr(converted, "ty", None)
     if count > 1 and isinstance(kind, relax.TensorType):
-        raise UnsupportedFormError(
-            f"TVM computes only one of its {count} outputs; remove the others from the model"
-        )
+        raise UnsupportedFormError(f"TVM computes only one of its {count} outputs; remove the others")
 
 
 def _output_types(
