@@ -13,7 +13,6 @@ from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.util import LRUCache
 
 _STATEMENTS: LRUCache[Any, Any] = LRUCache(4000)
-_make = Engine.__init__
 
 
 def _kind(dialect: DefaultDialect) -> tuple[Any, ...]:
@@ -25,11 +24,6 @@ def _kind(dialect: DefaultDialect) -> tuple[Any, ...]:
     )
 
 
-def _make_sharing(engine: Engine, *args: Any, **options: Any) -> None:
-    _make(engine, *args, **options)
-    engine._compiled_cache = _STATEMENTS
-
-
 def _is_alike(dialect: DefaultDialect, other: object) -> bool:
     return isinstance(other, DefaultDialect) and _kind(dialect) == _kind(other)
 
@@ -39,6 +33,6 @@ def _hash(dialect: DefaultDialect) -> int:
 
 
 # The dialect, a part of each remembered statement's key, is an engine's own, too.
-Engine.__init__ = _make_sharing  # type: ignore[method-assign]
+Engine._compiled_cache = property(lambda _: _STATEMENTS, lambda _, __: None)  # type: ignore[assignment]
 DefaultDialect.__eq__ = _is_alike  # type: ignore[assignment]
 DefaultDialect.__hash__ = _hash  # type: ignore[assignment]
