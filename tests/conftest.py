@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+import structlog
+import typer.testing
 from hypothesis import HealthCheck, settings
 from private_postgres import PrivatePostgres, started_postgres
 
-pytest_plugins = ("exhaustive",)
+pytest_plugins = ("exhaustive", "shared_statements")
 
 # How long a machine takes to draw or try an example says nothing about the code.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -24,6 +27,12 @@ os.environ.setdefault("TVM_BIND_THREADS", "0")
 os.environ.setdefault("TUNEFARM_TIMING_SEC", "0")
 # A graph pass of ours that fails must not hide behind another layout.
 os.environ.setdefault("TUNEFARM_STRICT_PASSES", "1")
+
+# Typer makes all commands anew at each call of one: tests that call twenty would make two thousand.
+typer.testing._get_command = cache(typer.testing._get_command)
+
+# By default structlog shows the values of all variables of a traceback, which takes up to ten seconds of the processor.
+structlog.dev.ConsoleRenderer.get_active().exception_formatter = structlog.dev.plain_traceback
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -36,7 +36,7 @@ class Network:
         kind: What it does, for people.
         shapes: The shapes that the run binds, by input; of an architecture that of its only input.
         values: The values that the run binds scalar inputs to.
-        quick: Whether `make test` compiles it.
+        quick: Whether `make test-all` compiles it.
     """
 
     name: str

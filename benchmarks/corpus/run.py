@@ -1,7 +1,7 @@
 """Take all networks of the corpus through the whole way: import, extract, compile untuned, compare, time.
 
     python -m benchmarks.corpus.run --output out/corpus.jsonl                        # all of it
-    python -m benchmarks.corpus.run --output out/corpus.jsonl --quick --offline      # what `make test` compiles
+    python -m benchmarks.corpus.run --output out/corpus.jsonl --quick --offline      # what `make test-all` compiles
     python -m benchmarks.corpus.run --output out/corpus.jsonl --networks magika mediapipe
     python -m benchmarks.corpus.run --output out/corpus.jsonl --again                # what did not come through
     python -m benchmarks.corpus.table out/corpus.jsonl                               # results/corpus.md

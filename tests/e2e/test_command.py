@@ -10,7 +10,9 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -84,24 +86,32 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     shell.expect_nothing_left()
 
 
-def test_the_whole_job_in_one_line(shell: Shell) -> None:
+@dataclass(frozen=True)
+class FinishedJob:
+    """A job of one line, and the folder that it was done in."""
+
+    shell: Shell
+    model: Path
+    result: dict[str, Any]
+
+    @property
+    def artifact(self) -> Path:
+        return self.shell.folder / self.result["artifact"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> FinishedJob:
     """No server is configured: a farm comes, does the job, and goes."""
+    shell = Shell(tmp_path_factory.mktemp("shell"))
     model = shell.write_model("net.onnx", "--kind", "mlp", "--dynamic-batch")
-    result = json.loads(
-        shell.run(
-            "tune",
-            model,
-            "--trials",
-            "24",
-            "--shape",
-            "x=1..4,64@2:3,4",
-            "-o",
-            "out",
-            "--name",
-            "mlp",
-            "--json",
-        ).stdout
-    )
+    options = ("--trials", "24", "--shape", "x=1..4,64@2:3,4", "-o", "out", "--name", "mlp", "--json")
+    result = json.loads(shell.run("tune", model, *options).stdout)
+    shell.expect_nothing_left()
+    return FinishedJob(shell, model, result)
+
+
+def test_the_whole_job_in_one_line(finished: FinishedJob) -> None:
+    shell, result, artifact = finished.shell, finished.result, finished.artifact
     assert result["job"]["state"] == "succeeded"
     assert result["job"]["stop_reason"] == "trials"
     assert result["report"]["checks"]["ok"]
@@ -117,11 +127,8 @@ def test_the_whole_job_in_one_line(shell: Shell) -> None:
     assert sorted(p.name for p in (shell.folder / "out").iterdir()) == [
         "mlp.report.html", "mlp.report.json", "mlp.tunefarm", "mlp.tunefarm.intoto.jsonl",
     ]  # fmt: skip
-    shell.expect_nothing_left()
-    expect_only_what_the_farm_signed(shell, shell.folder / result["artifact"], result["job"]["id"])
 
     np.save(shell.folder / "x.npy", np.linspace(-1, 1, 64, dtype=np.float32).reshape(1, 64))
-    artifact = shell.folder / result["artifact"]
     ran = json.loads(
         shell.run("run", artifact, "--input", "x=x.npy", "--output-dir", "outputs", "--time", "--json").stdout
     )
@@ -142,15 +149,18 @@ def test_the_whole_job_in_one_line(shell: Shell) -> None:
         timeout=PATIENCE_SEC,
     )
     np.testing.assert_allclose(np.array(json.loads(loaded.stdout)), y, rtol=1e-5)
-    expect_all_batches(artifact, model)
+    expect_all_batches(artifact, finished.model)
     assert (
         "is 10, but the model takes 64"
         in shell.run("run", artifact, "--input", "outputs/y.npy", code=2).stderr
     )
+    shell.expect_nothing_left()
 
 
-def expect_only_what_the_farm_signed(shell: Shell, artifact: Path, job_id: str) -> None:
+@pytest.mark.exhaustive
+def test_only_what_the_farm_signed_is_run(finished: FinishedJob) -> None:
     """The farm came for one job, and has signed it with a key of its own; another file is not run under that name."""
+    shell, artifact, job_id = finished.shell, finished.artifact, finished.result["job"]["id"]
     keys = shell.folder / "home" / "signing" / "key.pem.pub"
     assert keys.with_suffix("").stat().st_mode & 0o777 == 0o600
     attested = json.loads(shell.run("verify", artifact, "--key", keys, "--json").stdout)
@@ -165,6 +175,7 @@ def expect_only_what_the_farm_signed(shell: Shell, artifact: Path, job_id: str) 
     assert refused["error"]["code"] == "wrong-subject"
     shell.run("backup", "farm.tar")
     shell.run("restore", "farm.tar", "--home", shell.folder / "restored", "--verify-key", keys)
+    shell.expect_nothing_left()
 
 
 def expect_all_batches(artifact: Path, model: Path) -> None:

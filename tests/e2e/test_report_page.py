@@ -55,6 +55,7 @@ def page_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return path
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1200])
 def test_it_is_shown_as_it_is_meant(browser: Any, page_file: Path, scheme: str, width: int) -> None:
@@ -86,6 +87,7 @@ def test_its_tables_fit_on_a_desk(browser: Any) -> None:
     page.close()
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_can_read_it(browser: Any, page_file: Path, scheme: str) -> None:
     axe = pytest.importorskip(
@@ -103,6 +105,7 @@ def test_all_can_read_it(browser: Any, page_file: Path, scheme: str) -> None:
     context.close()
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 def test_it_prints(browser: Any, page_file: Path) -> None:
     page = browser.new_page(color_scheme="dark")
     page.goto(page_file.as_uri())

@@ -99,7 +99,7 @@ def test_a_device_sends_the_farm_nowhere(tmp_path: Path) -> None:
         assert ask(api.url, credential, "POST", "/v1/devices", **device).status_code == 200
 
 
-@pytest.mark.matrix(every=2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("arguments", [["--device-name=box"], ["--device-token-file=t"]])
 def test_token_and_name_need_each_other(arguments: list[str], tmp_path: Path) -> None:
     with (
@@ -109,6 +109,7 @@ def test_token_and_name_need_each_other(arguments: list[str], tmp_path: Path) ->
         pass
 
 
+@pytest.mark.exhaustive
 def test_an_agent_replaces_its_credential_before_its_end(tmp_path: Path) -> None:
     """A credential that was copied from a device is worth nothing a while later, and the device goes on."""
     token_file, work_dir = tmp_path / "token", tmp_path / "device"

@@ -120,6 +120,7 @@ def test_a_session_gets_at_nothing_of_the_agents(open_session: Callable[..., Any
         assert attacks_that_succeed(client) == BY_DESIGN
 
 
+@pytest.mark.exhaustive
 def test_without_a_sandbox_the_attacks_succeed(open_session: Callable[..., Any]) -> None:
     with open_session(TUNEFARM_SANDBOX="off") as (_, client):
         achieved = attacks_that_succeed(client)
@@ -137,7 +138,7 @@ def test_a_session_that_fills_the_disk_is_ended_and_its_files_go(open_session: C
         wait_until(lambda: server.session_folders() == [], "its folder to go")
 
 
-@pytest.mark.parametrize("sandbox", ["required", "off"])
+@pytest.mark.parametrize("sandbox", ["required", pytest.param("off", marks=pytest.mark.exhaustive)])
 def test_children_of_a_session_run_in_sandboxes_of_their_own(
     open_session: Callable[..., Any], tmp_path: Path, sandbox: str
 ) -> None:

@@ -173,6 +173,7 @@ def test_an_artifacts_envelope_is_no_backups(
     assert refused.value.code == "wrong-predicate"
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("name", [MANIFEST, DATABASE, "store/"])
 def test_one_part_is_replaced(farm_and_key: tuple[Farm, Path], twin: Farm, tmp_path: Path, name: str) -> None:
     """Also by a second member of the same name, which tar allows."""
@@ -232,6 +233,7 @@ def test_a_statement_about_other_files_of_the_same_farm(
     assert refused.value.code == "wrong-subject"
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

@@ -362,6 +362,7 @@ def fuzzed(gateway: GatewayProcess) -> dict[str, ssl.SSLContext]:
     }
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(role=ROLES, frames=st.lists(FRAMES, min_size=1, max_size=40))
 def test_no_frames_harm_the_gateway(

@@ -178,6 +178,7 @@ def test_a_device_does_nothing_in_its_client(name: str, hostile: Callable[[Attac
     assert problem.code == BROKE_PROTOCOL
 
 
+@pytest.mark.matrix(every=4, each_value=False)
 @pytest.mark.parametrize("name", LIES)
 def test_an_answer_that_lies_does_not_reach_the_client(
     name: str, hostile: Callable[[Attack], HostileDevice]
@@ -204,6 +205,7 @@ CALLERS: dict[str, Callable[[RemoteDevice], object]] = {
 }
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("name", CALLERS)
 def test_whoever_meets_a_hostile_device_says_so(
     name: str, hostile: Callable[[Attack], HostileDevice]
@@ -236,6 +238,7 @@ LATER: dict[str, tuple[Callable[[RemoteDevice], object], Attack]] = {
 }
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("name", LATER)
 def test_an_attack_in_an_open_session_is_found_out(
     name: str, hostile: Callable[[Attack], HostileDevice]

@@ -46,6 +46,7 @@ def assert_right(seed: int, outcome: Outcome) -> None:
     assert outcome.is_right, f"seed {seed}: {outcome}"
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("begin", range(0, 2000, 500))
 def test_some_mutants(begin: int) -> None:
     """Forty of the two thousand, each in children that serve several."""

@@ -175,6 +175,7 @@ _BODIES = st.one_of(
 )
 
 
+@pytest.mark.exhaustive
 def test_requests_at_the_api_beside_a_worker(tmp_path: Path, say: Say) -> None:
     """Of strangers, and of keys that may read or be a device; what a worker and its device hold stays theirs."""
     folder = tmp_path / "farm"

@@ -24,6 +24,7 @@ from tunefarm_tuning.records.record import CONFIRMED
 SEARCH = "import sys; from tunefarm_app.records.search import parse_shape; parse_shape(sys.argv[1])"
 
 
+@pytest.mark.matrix(every=4, each_value=False)
 @pytest.mark.parametrize("gap", ["   ", " " * 60, " , ", "\t" * 20])
 def test_a_search_by_shape_never_holds_the_process(gap: str) -> None:
     """Before, 15 gaps of three spaces took 2 s, of 60 spaces for ever: each space could be the separator, and Python's `re` holds all threads."""

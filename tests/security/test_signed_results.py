@@ -217,6 +217,7 @@ def test_malformed_envelopes(signed: tuple[Path, Path, Path], data: st.DataObjec
         beside.write_text(text)
 
 
+@pytest.mark.exhaustive
 @given(data=st.data())
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_malformed_statements_that_are_signed(

@@ -69,6 +69,7 @@ def lent(farm: SoakFarm, folder: Path) -> Iterator[AgentProcess]:
         agent.close()
 
 
+@pytest.mark.exhaustive
 def test_a_device_is_usable_again_after_each(tmp_path: Path, size: str, report: Callable[..., None]) -> None:
     crashes, hellos, silent, outage_sec = SIZES[size]
     kernels = compile_kernels(tmp_path)

@@ -6,6 +6,7 @@ import signal
 import time
 
 import httpx
+import pytest
 from soak_audit import audit
 from soak_farm import SoakFarm, soak_farm
 
@@ -46,6 +47,7 @@ class Visitor:
         assert answer.is_success, answer.text
 
 
+@pytest.mark.exhaustive
 def test_work_goes_on_when_the_broker_is_back(tmp_path, farm_url, size, rng, report) -> None:
     num_workers, num_jobs, rounds, deaths, freezes, freeze_sec = SIZES[size]
     with soak_farm(

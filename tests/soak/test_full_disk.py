@@ -69,6 +69,7 @@ class Visitor:
         self.codes[problem["code"]] = self.codes.get(problem["code"], 0) + 1
 
 
+@pytest.mark.exhaustive
 def test_work_goes_on_when_there_is_room_again(tmp_path, size, rng, report) -> None:
     num_workers, num_jobs, rounds, times, full_sec = SIZES[size]
     with small_disk(tmp_path / "disk", DISK_BYTES) as disk:

@@ -9,6 +9,9 @@ from typing import TypeVar
 import psutil
 
 Value = TypeVar("Value")
+_REST = 4.0
+"""Rest between two checks, in times of a check."""
+_LONGEST_REST_SEC = 1.0
 
 
 def wait_until(
@@ -18,15 +21,21 @@ def wait_until(
     within_sec: float = 300.0,
     every_sec: float = 0.05,
 ) -> Value:
-    """Return the first true value of the condition; `awaited` names it in the error."""
+    """Return the first true value of the condition; `awaited` names it in the error.
+
+    A condition that takes long (a request, a process) is checked more seldom than `every_sec`: what it waits for needs the processor.
+    """
     deadline = time.monotonic() + within_sec
-    while not (value := condition()):
-        if time.monotonic() > deadline:
+    while True:
+        begun = time.monotonic()
+        if value := condition():
+            return value
+        now = time.monotonic()
+        if now > deadline:
             raise AssertionError(
                 f"waited {within_sec:g} s in vain for {awaited() if callable(awaited) else awaited}"
             )
-        time.sleep(every_sec)
-    return value
+        time.sleep(max(every_sec, min(_REST * (now - begun), _LONGEST_REST_SEC)))
 
 
 def gone(pid: int) -> bool:

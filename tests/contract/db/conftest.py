@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
 
-import psycopg
 import pytest
 from migrated_database import upgrade
-from sqlalchemy import Engine, make_url
+from sqlalchemy import Engine
 
 from tunefarm_db.engine import make_engine
 from tunefarm_db.states.device import DeviceEvent
@@ -18,31 +16,9 @@ from tunefarm_db.unit_of_work import Repositories, UnitOfWork
 from tunefarm_db.values import Device, Job, Model, NewRecord, NewTrial, Step, StepKind
 
 
-@pytest.fixture(scope="session")
-def migrate_postgres(postgres_server: str) -> Callable[[str], None]:
-    """Return a function that replaces an empty database by a copy with a schema: migrating takes three times as long."""
-    migrated = f"migrated_{uuid4().hex}"
-
-    def order(*statements: str) -> None:
-        with psycopg.connect(postgres_server, autocommit=True) as connection:
-            for statement in statements:
-                connection.execute(statement.encode())
-
-    def migrate(url: str) -> None:
-        name = make_url(url).database
-        order(f'DROP DATABASE "{name}"', f'CREATE DATABASE "{name}" TEMPLATE "{migrated}"')
-
-    order(f'CREATE DATABASE "{migrated}"')
-    upgrade(postgres_server.replace("/postgres?", f"/{migrated}?"))
-    return migrate
-
-
 @pytest.fixture
-def engine(request: pytest.FixtureRequest, database_url: str) -> Iterator[Engine]:
-    if database_url.startswith("sqlite"):
-        upgrade(database_url)
-    else:
-        request.getfixturevalue("migrate_postgres")(database_url)
+def engine(database_url: str) -> Iterator[Engine]:
+    upgrade(database_url)
     engine = make_engine(database_url)
     yield engine
     engine.dispose()

@@ -19,6 +19,23 @@ class TestLocalBuilder(BuilderContract):
     def task(self) -> TuningTask:
         return sample_task("softmax", n=32)
 
+    # Each of these starts compilers of its own. The replay builder is held to them always.
+    @pytest.mark.exhaustive
+    def test_two_batches_can_be_under_way(self) -> None:
+        super().test_two_batches_can_be_under_way()
+
+    @pytest.mark.exhaustive
+    def test_the_same_config_twice_gives_two_artifacts(self) -> None:
+        super().test_the_same_config_twice_gives_two_artifacts()
+
+    @pytest.mark.exhaustive
+    def test_results_come_one_by_one_too(self) -> None:
+        super().test_results_come_one_by_one_too()
+
+    @pytest.mark.exhaustive
+    def test_the_config_space_is_the_same_every_time(self) -> None:
+        super().test_the_config_space_is_the_same_every_time()
+
 
 class TestReplayBuilder(BuilderContract):
     def make(self) -> Builder:

@@ -79,7 +79,13 @@ class TestLocalRunner(_RealKernels):
         return self._runner
 
 
-@pytest.fixture(scope="module", params=[None, 3], ids=["a session each", "sessions shared"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(None, id="a session each"),
+        pytest.param(3, id="sessions shared", marks=pytest.mark.exhaustive),
+    ],
+)
 def rpc_runner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
     server = [
         *(sys.executable, "-m", "tunefarm_workers.device.hardened_server"),

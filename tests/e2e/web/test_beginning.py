@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import expect
 from replay_server import ReplayServer
 
@@ -31,6 +32,7 @@ def test_from_a_dropped_file_to_a_job_that_ran(seat, server: ReplayServer) -> No
     expect(page.locator("#estimate")).to_contain_text("trials in 10 minutes")
 
 
+@pytest.mark.exhaustive
 def test_a_chosen_file_that_is_no_model(seat, server: ReplayServer, tmp_path: Path) -> None:
     page = seat.sign_in()
     page.goto(server.url + "/models")
@@ -43,6 +45,7 @@ def test_a_chosen_file_that_is_no_model(seat, server: ReplayServer, tmp_path: Pa
     seat.complaints.clear()  # the browser's own line about the status 422
 
 
+@pytest.mark.exhaustive
 def test_a_long_name_stays_within_its_page(seat, server: ReplayServer) -> None:
     page = seat.sign_in()
     page.goto(server.url + "/models")
@@ -64,6 +67,7 @@ def test_a_long_name_stays_within_its_page(seat, server: ReplayServer) -> None:
     seat.complaints.clear()  # the browser's own line about the status 422
 
 
+@pytest.mark.exhaustive
 def test_tags_and_a_note_come_with_the_upload(seat, server: ReplayServer) -> None:
     page = seat.sign_in()
     page.goto(server.url + "/models")

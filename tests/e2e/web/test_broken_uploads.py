@@ -86,6 +86,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.exhaustive
 def test_the_server_is_killed_on_the_way(seat: Any, server: Killable, file: Path) -> None:
     page = seat.sign_in()
     slow_down(page, BYTES_PER_SEC)
@@ -131,6 +132,7 @@ def refuse_parts(page: Page, detail: str) -> None:
     page.route("**/models/uploads/*", answer)
 
 
+@pytest.mark.exhaustive
 def test_a_person_resumes_and_stops(seat: Any, tmp_path: Path) -> None:
     page = seat.sign_in()
     refuse_parts(page, "this farm's store is full")

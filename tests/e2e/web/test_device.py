@@ -41,6 +41,7 @@ def run_a_job(server: ReplayServer, tmp_path_factory: pytest.TempPathFactory) ->
         return job
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "seat",
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import expect
 from replay_server import ReplayServer
 from waiting import wait_until
@@ -56,6 +57,7 @@ def keep_source(server: ReplayServer, job: Job, position: int, text: str) -> Non
         repos.sources.set_ready(key, sha256=blob.sha256, size_bytes=blob.size_bytes)
 
 
+@pytest.mark.exhaustive
 def test_a_kernels_source_is_read_copied_and_downloaded(seat, server: ReplayServer) -> None:
     job = finished_job(server)
     source = _LINE * 40_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Page, expect
 from replay_server import ReplayServer
 from waiting import wait_until
@@ -58,6 +59,7 @@ def press_until(page: Page, key: str, name: str) -> None:
     raise AssertionError(f"{key} never led to {name}")
 
 
+@pytest.mark.exhaustive
 def test_a_job_is_steered_by_keys_alone(seat, server: ReplayServer) -> None:
     job = paused_job(server)
     page = seat.open("/sign-in")
@@ -85,6 +87,7 @@ def test_a_job_is_steered_by_keys_alone(seat, server: ReplayServer) -> None:
     expect(page.locator("#state")).to_contain_text("tuning")
 
 
+@pytest.mark.exhaustive
 def test_a_renewal_takes_neither_focus_nor_selection(seat, server: ReplayServer) -> None:
     job = paused_job(server)
     page = seat.sign_in()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 
 import numpy as np
+import pytest
 from playwright.sync_api import Page, Route, expect
 from replay_server import ReplayServer
 
@@ -15,6 +16,7 @@ def npz(dtype: type) -> bytes:
     return buffer.getvalue()
 
 
+@pytest.mark.exhaustive
 def test_samples_are_sent_with_the_form_of_a_job(seat, server: ReplayServer) -> None:
     page = seat.sign_in()
     seat.drop(page, "net.onnx", Scenario(tasks=1, trial_sec=0.01).to_bytes())
@@ -69,6 +71,7 @@ def choose_and_start_at_once(seat, content: bytes) -> Page:
     return page
 
 
+@pytest.mark.exhaustive
 def test_a_job_waits_for_the_check_of_its_samples(seat, server: ReplayServer) -> None:
     page = choose_and_start_at_once(seat, npz(np.float32))
     page.wait_for_url("**/jobs/job_*")

@@ -78,6 +78,7 @@ def test_jobs_are_watched_from_the_first_trial_to_the_artifact(seat, server: Rep
     seat.nothing_serious(page)
 
 
+@pytest.mark.exhaustive
 def test_pause_resume_extend_and_cancel(seat, server: ReplayServer) -> None:
     page = seat.sign_in()
     job = start_job(server, model_of(server, trial_sec=0.02), trials=100_000)
@@ -104,6 +105,7 @@ def test_pause_resume_extend_and_cancel(seat, server: ReplayServer) -> None:
     expect(page.locator("#state")).to_contain_text("cancelled")
 
 
+@pytest.mark.exhaustive
 def test_the_best_so_far(seat, server: ReplayServer) -> None:
     page = seat.sign_in()
     job = start_job(server, model_of(server, trial_sec=0.02), trials=100_000)
@@ -212,6 +214,7 @@ def test_every_page_fits_and_can_be_read_by_all(seat, server: ReplayServer) -> N
     seat.complaints.clear()  # the browser's own line about the status 404
 
 
+@pytest.mark.exhaustive
 def test_the_network_is_seen_before_the_search_ends(seat, server: ReplayServer) -> None:
     """The network's own latency replaces the estimate in the figures, the list and the curve, without a reload."""
     page = seat.sign_in()

@@ -38,6 +38,7 @@ def answer_late(route: Route) -> None:
     route.fulfill(response=answer)
 
 
+@pytest.mark.exhaustive
 def test_a_webhook_from_its_beginning_to_its_end(seat, server: ReplayServer, receiver: Receiver) -> None:
     page = seat.sign_in()
     page.get_by_role("link", name="Webhooks", exact=True).click()

@@ -67,6 +67,7 @@ def database_of(server: ReplayServer) -> str:
     return server.services.settings.database_url.get_secret_value().removeprefix("sqlite:///")
 
 
+@pytest.mark.exhaustive
 @NARROW
 def test_the_actions_of_a_device(seat: Any, server: ReplayServer) -> None:
     page = seat.sign_in()
@@ -156,6 +157,7 @@ def test_long_names_of_kernels(seat: Any, server: ReplayServer, tmp_path: Path) 
     nothing_is_cut_off(page)
 
 
+@pytest.mark.exhaustive
 @NARROW
 def test_jobs_are_chosen_and_compared(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
     page = seat.sign_in()
@@ -191,6 +193,7 @@ def test_jobs_are_chosen_and_compared(seat: Any, server: ReplayServer, tmp_path:
     nothing_serious(seat, page)
 
 
+@pytest.mark.exhaustive
 @NARROW
 def test_a_sweep_is_watched_to_its_end(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
     page = seat.sign_in()
@@ -231,6 +234,7 @@ def test_a_sweep_is_watched_to_its_end(seat: Any, server: ReplayServer, tmp_path
     nothing_serious(seat, page)
 
 
+@pytest.mark.exhaustive
 @NARROW
 def test_a_sweep_is_started_by_its_form(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
     with Client(server.url, server.api_key) as client:
@@ -284,6 +288,7 @@ def test_an_imported_model_shows_its_network_without_a_reload(
     nothing_is_cut_off(page)
 
 
+@pytest.mark.exhaustive
 @NARROW
 def test_a_model_shows_what_its_inputs_are_bound_to(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
     file = server.write_model(tmp_path / "net.onnx")
@@ -300,6 +305,7 @@ def test_a_model_shows_what_its_inputs_are_bound_to(seat: Any, server: ReplaySer
     nothing_serious(seat, page)
 
 
+@pytest.mark.exhaustive
 @NARROW
 def test_a_refused_form_keeps_its_values(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
     page = seat.sign_in()
@@ -327,6 +333,7 @@ def test_a_refused_form_keeps_its_values(seat: Any, server: ReplayServer, tmp_pa
     page.wait_for_url("**/jobs/job_*")
 
 
+@pytest.mark.exhaustive
 @NARROW
 def test_tags_notes_and_filters(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
     with Client(server.url, server.api_key) as client:
@@ -363,6 +370,7 @@ def test_tags_notes_and_filters(seat: Any, server: ReplayServer, tmp_path: Path)
     nothing_serious(seat, page)
 
 
+@pytest.mark.exhaustive
 @NARROW
 def test_an_artifact_is_measured_again(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
     with Client(server.url, server.api_key) as client:

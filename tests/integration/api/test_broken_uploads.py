@@ -59,6 +59,7 @@ def finished(client: httpx.Client, path: str, api: Api) -> None:
     assert hashlib.sha256(files[0].read_bytes()).hexdigest() == sha256
 
 
+@pytest.mark.exhaustive
 def test_the_server_is_killed_twice_on_the_way(tmp_path: Path) -> None:
     path, kept = "", 0
     for end in (9 << 20, 18 << 20):
@@ -81,6 +82,7 @@ def test_the_server_is_killed_twice_on_the_way(tmp_path: Path) -> None:
         finished(client, path, api)
 
 
+@pytest.mark.exhaustive
 def test_two_servers_on_one_store(tmp_path: Path) -> None:
     with (
         running_api(tmp_path, name="one") as first,
@@ -100,6 +102,7 @@ def test_two_servers_on_one_store(tmp_path: Path) -> None:
         finished(client, path, two)
 
 
+@pytest.mark.exhaustive
 def test_a_client_that_goes_away_leaves_what_came(tmp_path: Path) -> None:
     with running_api(tmp_path) as api, api.client() as client:
         path = begin(client, CONTENT)

@@ -50,9 +50,15 @@ def test_it_starts_serves_and_ends(tmp_path: Path) -> None:
         assert again.key == api.key
         with again.client() as client:
             assert client.get(f"/v1/models/{answer.json()['id']}").json() == answer.json()
-        (tmp_path / "farm" / "key").write_text("tfk_no_key\n")
-    with running_api(tmp_path / "farm") as third, third.client() as client:
-        assert third.key not in (api.key, "tfk_no_key")
+
+
+@pytest.mark.exhaustive
+def test_a_key_that_the_farm_does_not_know_is_replaced(tmp_path: Path) -> None:
+    with running_api(tmp_path / "farm") as first:
+        key_file = first.folder / "key"
+    key_file.write_text("tfk_no_key\n")
+    with running_api(tmp_path / "farm") as again, again.client() as client:
+        assert again.key not in (first.key, "tfk_no_key")
         assert client.get("/v1/jobs").status_code == 200
 
 
@@ -80,6 +86,7 @@ def test_only_a_trusted_proxy_says_where_a_request_came_from(
         assert entry["address"] == noted
 
 
+@pytest.mark.exhaustive
 def test_an_upload_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
     with running_api(tmp_path) as api:
         store = api.folder / "store"
@@ -100,6 +107,7 @@ def test_an_upload_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
         assert files_in(store) == []
 
 
+@pytest.mark.exhaustive
 def test_an_upload_that_is_too_large_is_refused_before_it_is_sent(tmp_path: Path) -> None:
     with running_api(tmp_path, TUNEFARM_MAX_UPLOAD_BYTES="1000000") as api:
         host, _, port = api.url.removeprefix("http://").rpartition(":")
@@ -137,6 +145,7 @@ def send_past_the_answer(host: str, port: int, head: bytes, body: bytes) -> byte
     raise AssertionError("the connection was reset each time")
 
 
+@pytest.mark.exhaustive
 def test_a_client_that_goes_on_sending_still_gets_the_answer(tmp_path: Path) -> None:
     """A connection that is closed over unread bytes is reset, and the answer on its way is lost."""
     with running_api(tmp_path, TUNEFARM_MAX_UPLOAD_BYTES="1000000") as api:
@@ -206,6 +215,7 @@ def test_a_schema_that_was_not_upgraded(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.exhaustive
 def test_on_postgresql(tmp_path: Path, new_postgres_url: Callable[[], str]) -> None:
     device = {
         "name": "node-1",

@@ -64,6 +64,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestCli
         engine.close()
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize(("params", "code", "words"), CASES, ids=lambda value: str(value)[:40])
 def test_what_does_not_fit_the_network(
     services: tuple[TestClient, Services], params: dict[str, Any], code: str, words: str

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tunefarm_app.identity.signing import create_signing_key, public_keys, public_path
 
 
@@ -40,12 +42,20 @@ def test_it_is_made_when_asked_for(tmp_path: Path) -> None:
     assert not key.exists()
     assert started(tmp_path, key, "--make-signing-key") == (None, "")
     assert key.stat().st_mode & 0o777 == 0o600
+    assert len(public_keys(key)) == 1
+
+
+@pytest.mark.exhaustive
+def test_it_is_made_once(tmp_path: Path) -> None:
+    key = tmp_path / "key.pem"
+    create_signing_key(key)
     before = key.read_bytes()
     assert started(tmp_path, key, "--make-signing-key") == (None, "")
     assert key.read_bytes() == before
     assert len(public_keys(key)) == 1
 
 
+@pytest.mark.exhaustive
 def test_the_public_keys_are_enough(tmp_path: Path) -> None:
     key = tmp_path / "key.pem"
     create_signing_key(key)

@@ -179,6 +179,7 @@ def test_nothing_is_lost_and_nothing_twice(farm: Any) -> None:
             assert device.state is DeviceState.ONLINE
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 def test_pausing_against_committing(farm: Any) -> None:
     """A job is paused at random moments of its rounds, stops each time, and ends with all its trials."""
     farm = farm.with_engine(ReplayEngine()).with_settings(step_chain_sec=0.0, device_retry_sec=0.01)
@@ -237,6 +238,7 @@ def test_runs_of_one_chain_that_are_asked_for_at_once_are_one_job(farm: Any) -> 
     assert sorted(answer.created for answer in answers) == [False, False, False, True]
 
 
+@pytest.mark.exhaustive
 def test_cancelling_against_committing(farm: Any) -> None:
     """A job is cancelled at random moments of its rounds; it is cancelled then, and no step of it is left."""
     farm = farm.with_engine(ReplayEngine()).with_settings(step_chain_sec=0.0)

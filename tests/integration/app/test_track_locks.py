@@ -251,6 +251,7 @@ class _Cancelling:
         raise CancelledError("enough")
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("last", ["paused", "resumed"])
 def test_pausing_and_resuming_at_once_leaves_no_step_behind(farm: Farm, last: str) -> None:
     job, _ = tuning(farm, 3)

@@ -179,6 +179,7 @@ def test_a_whole_job_on_tvm(farm: Any, tiny_model: bytes) -> None:
             assert repos.devices.in_pool("pool")[0].lease_owner is None
 
 
+@pytest.mark.exhaustive
 def test_a_draft_is_compiled_and_checked_without_the_device(
     farm: Any, tiny_model: bytes, tmp_path: Path
 ) -> None:
@@ -207,6 +208,7 @@ def test_a_draft_is_compiled_and_checked_without_the_device(
     np.testing.assert_allclose(next(iter(load(path)(x).values())), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_a_search_times_its_network_with_the_kernels_so_far(
     farm: Any, tiny_model: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +264,7 @@ def test_a_search_times_its_network_with_the_kernels_so_far(
     assert len(job_report(farm.services, job.id).networks) >= 2
 
 
+@pytest.mark.exhaustive
 def test_a_job_for_a_network_that_onnx_runtime_runs_in_part(farm: Any, tmp_path: Path) -> None:
     model = imported(farm, between_products().SerializeToString())
     assert model.state is ModelState.READY, model.error
@@ -346,6 +349,7 @@ def test_a_bad_file_fails_its_model_at_the_first_try(farm: Any, data: bytes) -> 
     assert farm.inbox.messages == []
 
 
+@pytest.mark.exhaustive
 def test_an_unknown_dimension_is_named(farm: Any) -> None:
     graph = GraphBuilder()
     x = graph.input("x", ["batch", 8])
@@ -359,6 +363,7 @@ def test_an_unknown_dimension_is_named(farm: Any) -> None:
     assert bound.inputs[0]["shape"] == [2, 8]
 
 
+@pytest.mark.exhaustive
 def test_rounds_overlap_where_the_device_is_another_machine(
     farm: Any, tiny_model: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

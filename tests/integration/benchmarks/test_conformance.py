@@ -18,7 +18,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
         yield runner
 
 
-@pytest.mark.matrix(every=40)
+@pytest.mark.matrix(every=80, each_value=False)
 @pytest.mark.parametrize("name", sorted(OUTCOMES))
 def test_a_case(name: str, runner: Runner) -> None:
     expected, outcome = OUTCOMES[name], runner.outcome(all_cases()[name])

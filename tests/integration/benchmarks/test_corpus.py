@@ -24,7 +24,7 @@ def test_the_quick_subset_is_there() -> None:
     assert len(QUICK) >= 3
 
 
-@pytest.mark.matrix(every=3, each_value=False)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("network", QUICK, ids=lambda network: network.name)
 def test_a_quick_network_comes_through(network: Network, tmp_path: Path) -> None:
     """Their packages are part of the environment, so this needs no network connection."""
@@ -36,6 +36,7 @@ def test_a_quick_network_comes_through(network: Network, tmp_path: Path) -> None
     assert set(line["seconds"]) == {"import", "extract", "compile"}
 
 
+@pytest.mark.exhaustive
 def test_a_finished_network_is_not_run_again_and_a_refused_one_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

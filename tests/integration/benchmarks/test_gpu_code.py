@@ -40,6 +40,7 @@ def params(task: TuningTask, folder: Path, **more: Any) -> dict[str, Any]:
     return {"ir": task.workload.ir, "target": task.target.to_json(), "folder": str(folder), **more}
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("arch", code_run.ARCHITECTURES)
 @pytest.mark.parametrize(
     ("kind", "sizes"),
@@ -63,6 +64,7 @@ def test_default_schedules_can_be_launched_and_keep_their_sums_in_registers(
     assert f"| default | n | d | {arch} | 1 | 0 | 0 | 0 | 0 |" in text
 
 
+@pytest.mark.exhaustive
 def test_proposals_of_a_search_are_built_and_estimated(tmp_path: Path) -> None:
     task = task_for("sm_90", "matmul", {"n": 256, "dtype": "float16"})
     built = code_child.searched(params(task, tmp_path, count=2, seed=0))

@@ -12,6 +12,8 @@ from tunefarm.cli.main import make_app
 
 __all__ = ["client", "farm", "run"]
 
+APP = make_app()
+
 
 @pytest.fixture
 def run(farm: Any) -> Any:
@@ -24,7 +26,7 @@ def run(farm: Any) -> Any:
     }
 
     def run(*arguments: object, code: int = 0, **more: str | None) -> Result:
-        result = CliRunner().invoke(make_app(), [str(a) for a in arguments], env={**env, **more})
+        result = CliRunner().invoke(APP, [str(a) for a in arguments], env={**env, **more})
         assert result.exit_code == code, result.output
         return result
 

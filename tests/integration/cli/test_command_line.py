@@ -20,6 +20,8 @@ from tunefarm.client import Client
 from tunefarm_tuning.records.record import load_records
 
 PATIENCE_SEC = 120.0
+AT_RANDOM = ("--tuner", "random")
+"""A search of minutes that is not about the tuner: one that learns takes most of the processor meanwhile."""
 
 
 def parsed(run: Any, *arguments: object) -> Any:
@@ -211,6 +213,7 @@ def test_a_typo_costs_no_upload(run: Any, farm: Any, tmp_path: Path) -> None:
     assert parsed(run, "models", "list") == []
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize(
     ("folder", "reason"),
     [
@@ -235,7 +238,9 @@ def test_a_folder_that_cannot_be_written_costs_no_upload(
 
 def test_a_detached_job_is_paused_and_resumed(run: Any, farm: Any, tmp_path: Path) -> None:
     model_file = farm.write_model(tmp_path / "net.onnx", trial_sec=0.05)
-    started = parsed(run, "tune", model_file, "--minutes", "10", "--priority", "low", "--detach")["job"]
+    started = parsed(run, "tune", model_file, *AT_RANDOM, "--minutes", "10", "--priority", "low", "--detach")[
+        "job"
+    ]
     job_id = started["id"]
     assert started["priority"] == -10
     assert parsed(run, "jobs", "change", job_id, "--priority", "7")["priority"] == 7
@@ -253,6 +258,7 @@ def test_a_detached_job_is_paused_and_resumed(run: Any, farm: Any, tmp_path: Pat
     assert "only a failed job" in run("jobs", "retry", job_id, code=3).stderr
 
 
+@pytest.mark.exhaustive
 def test_a_quick_job_has_a_minute(run: Any, farm: Any, tmp_path: Path) -> None:
     model_file = farm.write_model(tmp_path / "net.onnx", trial_sec=0.05)
     for options, job_sec in (
@@ -266,10 +272,11 @@ def test_a_quick_job_has_a_minute(run: Any, farm: Any, tmp_path: Path) -> None:
         run("jobs", "cancel", job["id"])
 
 
+@pytest.mark.exhaustive
 def test_a_detached_job_is_cancelled(run: Any, farm: Any, tmp_path: Path) -> None:
     model_file = farm.write_model(tmp_path / "net.onnx", trial_sec=0.05)
-    job_id = parsed(run, "tune", model_file, "--minutes", "10", "--detach")["job"]["id"]
-    assert run("tune", model_file, "--minutes", "10", "--detach").stdout.startswith("job_")
+    job_id = parsed(run, "tune", model_file, *AT_RANDOM, "--minutes", "10", "--detach")["job"]["id"]
+    assert run("tune", model_file, *AT_RANDOM, "--minutes", "10", "--detach").stdout.startswith("job_")
     assert parsed(run, "jobs", "cancel", job_id)["state"] == "cancelled"
     assert "was cancelled" in run("jobs", "watch", job_id, code=1).stderr
     run("jobs", "artifact", job_id, code=3)
@@ -279,9 +286,10 @@ def test_a_detached_job_is_cancelled(run: Any, farm: Any, tmp_path: Path) -> Non
     assert Path(best["artifact"]).is_file()
 
 
+@pytest.mark.exhaustive
 def test_an_artifact_of_a_job_that_searches(run: Any, farm: Any, tmp_path: Path) -> None:
     model_file = farm.write_model(tmp_path / "net.onnx", trial_sec=0.02)
-    job_id = parsed(run, "tune", model_file, "--minutes", "10", "--detach")["job"]["id"]
+    job_id = parsed(run, "tune", model_file, *AT_RANDOM, "--minutes", "10", "--detach")["job"]["id"]
     so_far = parsed(run, "jobs", "artifact", job_id, "--now", "-o", tmp_path / "so-far")
     assert Path(so_far["artifact"]).is_file()
     assert parsed(run, "jobs", "show", job_id)["state"] in ("queued", "extracting", "tuning")
@@ -298,6 +306,7 @@ def test_an_artifact_of_a_job_that_searches(run: Any, farm: Any, tmp_path: Path)
     assert Path(final["artifact"]).read_bytes() == Path(own["artifact"]).read_bytes()
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_cancels_the_job(farm: Any, tmp_path: Path, number: int, code: int) -> None:
     model_file = farm.write_model(tmp_path / "net.onnx", trial_sec=0.05)
@@ -341,6 +350,7 @@ def test_a_closed_pipe_is_no_error(farm: Any, tmp_path: Path) -> None:
     assert err == b""
 
 
+@pytest.mark.exhaustive
 def test_a_name_with_slashes_and_a_version(run: Any, farm: Any, client: Client, tmp_path: Path) -> None:
     """It stands for its model in each command, and its artifact lies in the folder that was named."""
     file = farm.write_model(tmp_path / "net.onnx", tasks=1)

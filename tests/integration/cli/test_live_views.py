@@ -84,6 +84,7 @@ def test_an_interrupted_tune_hands_back_the_best_so_far(
     assert (job.state, job.stop_reason) == ("succeeded", "finished")
 
 
+@pytest.mark.exhaustive
 def test_top_in_a_terminal(env: dict[str, str], job: Any) -> None:
     with terminal(["-m", "tunefarm", "top", "--every", "0.2"], env) as top:
         top.wait_for(job.id)
@@ -97,6 +98,7 @@ def test_top_in_a_terminal(env: dict[str, str], job: Any) -> None:
     assert LEAVE_SCREEN in top.raw
 
 
+@pytest.mark.exhaustive
 def test_top_goes_on_after_the_server_was_away(tmp_path: Path, exits: ExitStack) -> None:
     (tmp_path / "farm").mkdir()
     port = free_port()
@@ -113,6 +115,7 @@ def test_top_goes_on_after_the_server_was_away(tmp_path: Path, exits: ExitStack)
         assert top.end() == 0
 
 
+@pytest.mark.exhaustive
 def test_top_in_a_pipe(env: dict[str, str], client: Any, job: Any) -> None:
     shown = piped(env, "top")
     assert job.id in shown
@@ -132,6 +135,7 @@ def test_top_in_a_pipe(env: dict[str, str], client: Any, job: Any) -> None:
     assert snapshot["url"] == env["TUNEFARM_URL"]
 
 
+@pytest.mark.exhaustive
 def test_an_empty_farm(env: dict[str, str]) -> None:
     snapshot = json.loads(piped(env, "top", "--json"))
     assert (snapshot["jobs"], snapshot["ended"], snapshot["trials_per_min"]) == ([], [], 0.0)

@@ -77,6 +77,7 @@ def parsed(result: Any) -> Any:
     return json.loads(result.stdout)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("with_workload")
 def test_records_go_to_metaschedule_and_come_back(
     run: Any, client: Client, records: list[TuningRecord], tmp_path: Path

@@ -63,6 +63,7 @@ def test_a_model_shows_its_bound_values_and_the_lines_of_its_note(
     assert "\nfirst line\nsecond line\n" in changed
 
 
+@pytest.mark.exhaustive
 def test_a_job_that_has_ended_cannot_be_paused(run: Any, farm: Any, client: Client, tmp_path: Path) -> None:
     job = client.tune(farm.write_model(tmp_path / "net.onnx"), trials=4)
     job.wait()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_models
+import pytest
 from replay_server import ReplayServer
 
 from tunefarm.cli.sweep_run import _folders
@@ -137,6 +138,7 @@ def test_what_a_sweep_refuses(run: Any, farm: ReplayServer, client: Client, tmp_
     assert model.raw["shapes"] == {"x": [3, 8]}
 
 
+@pytest.mark.exhaustive
 def test_samples_of_each_file(run: Any, farm: ReplayServer, client: Client, tmp_path: Path) -> None:
     """Those with a file's name are its own; the others are for the files without. A file whose samples do not fit is refused."""
     files = [

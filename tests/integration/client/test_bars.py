@@ -41,6 +41,7 @@ def file(farm: Any, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("program", [BLOCKING, AWAITED])
 def test_in_a_terminal(env: dict[str, str], file: Path, program: str) -> None:
     with terminal(["-c", program, file], env) as screen:
@@ -78,6 +79,7 @@ def test_bars_of_two_jobs_are_one_below_the_other(
     assert screen.raw.count(hidden) == 1
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("choice", ["lambda *bytes: None", "False"])
 def test_an_upload_whose_bars_are_not_wanted(env: dict[str, str], file: Path, choice: str) -> None:
     option = "progress_bar" if choice == "False" else "on_upload"
@@ -89,6 +91,7 @@ def test_an_upload_whose_bars_are_not_wanted(env: dict[str, str], file: Path, ch
     assert "━" not in screen.text
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("program", [BLOCKING, AWAITED])
 def test_ctrl_c_ends_the_waiting_alone(farm: Any, env: dict[str, str], file: Path, program: str) -> None:
     with terminal(["-c", program.replace("trials=24", "minutes=60"), file], env) as screen:
@@ -103,6 +106,7 @@ def test_ctrl_c_ends_the_waiting_alone(farm: Any, env: dict[str, str], file: Pat
         job.cancel()
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize(
     "program",
     [BLOCKING, AWAITED, BLOCKING.replace("poll_sec=0.1", "lambda job: None, poll_sec=0.1")],
@@ -115,6 +119,7 @@ def test_in_a_pipe(env: dict[str, str], file: Path, program: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "succeeded\n", "")
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("choice", ["lambda job: None", "progress_bar=False"])
 def test_whoever_wants_none_gets_none(env: dict[str, str], file: Path, choice: str) -> None:
     program = BLOCKING.replace("trials=24", "trials=24, progress_bar=False")

@@ -76,7 +76,7 @@ def test_the_server_is_killed_and_comes_back(kind: str, file: Path, tmp_path: Pa
     assert progressed[-1] == len(CONTENT)
 
 
-@pytest.mark.matrix(every=2)
+@pytest.mark.exhaustive
 @KINDS
 def test_what_one_call_did_not_get_through_another_goes_on_with(
     kind: str, file: Path, tmp_path: Path
@@ -100,7 +100,7 @@ def test_what_one_call_did_not_get_through_another_goes_on_with(
         assert model.sha256 == hashlib.sha256(CONTENT).hexdigest()
 
 
-@pytest.mark.matrix(every=2)
+@pytest.mark.exhaustive
 @KINDS
 def test_what_the_server_refuses_is_not_sent_on(kind: str, file: Path, tmp_path: Path) -> None:
     with running_api(tmp_path / "farm") as api, client_of(kind, api, retry=NO_RETRY) as client:

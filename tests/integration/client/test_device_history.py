@@ -10,6 +10,7 @@ import pytest
 from tunefarm.client import Client, NotFoundError
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 def test_the_history_of_a_device(farm: Any, client: Client, tmp_path: Path) -> None:
     job = client.tune(farm.write_model(tmp_path / "net.onnx", tasks=2, failing=0.3), trials=16)
     job.wait(poll_sec=0.05, timeout_sec=120)

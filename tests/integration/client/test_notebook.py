@@ -27,6 +27,7 @@ def env(farm: Any) -> dict[str, str]:
     return {"TUNEFARM_URL": farm.url, "TUNEFARM_API_KEY": farm.api_key}
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize(("program", "wait"), [(BLOCKING, ""), (AWAITED, "await ")])
 def test_a_job_and_all_that_is_shown_of_it(
     farm: Any, env: dict[str, str], tmp_path: Path, program: str, wait: str
@@ -53,6 +54,7 @@ def test_a_job_and_all_that_is_shown_of_it(
     assert outputs(done, "stream") == []
 
 
+@pytest.mark.exhaustive
 def test_bars_are_not_drawn_where_somebody_else_draws(farm: Any, env: dict[str, str], tmp_path: Path) -> None:
     farm.write_model(tmp_path / "net.onnx", tasks=1)
     plain = BLOCKING.replace("trials=24", "trials=24, progress_bar=False")

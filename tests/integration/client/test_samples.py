@@ -17,6 +17,7 @@ def write(path: Path, dtype: type = np.float32, sets: int = 12) -> Path:
     return path
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 def test_tune_with_samples(farm: Any, client: Client, tmp_path: Path) -> None:
     file = farm.write_model(tmp_path / "net.onnx", tasks=1)
     paths = [write(tmp_path / "day.npz"), write(tmp_path / "night.npz", sets=2)]

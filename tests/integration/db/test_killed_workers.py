@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from tunefarm_db import schema
 from tunefarm_db.engine import make_engine
 from tunefarm_db.unit_of_work import UnitOfWork
@@ -63,6 +65,7 @@ def end(worker: subprocess.Popen[str]) -> None:
     worker.stdout.close()
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_lost_and_nothing_is_recorded_twice(database_url: str) -> None:
     schema.upgrade(database_url)
     engine = make_engine(database_url)

@@ -31,6 +31,7 @@ def test_a_device_comes_online_and_is_measured_through(agent: AgentProcess, api:
     hold(1).assert_serves()
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("frozen", [False, True])
 def test_a_killed_agent_leaves_nothing(agent: AgentProcess, hold: Hold, frozen: bool) -> None:
     holder = hold(1)
@@ -96,6 +97,7 @@ def test_an_unknown_key_is_refused_clearly(start_agent: Callable[..., AgentProce
     assert agent.process.wait(90) == 2
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("option", ["--tracker=127.0.0.1:9190", "--host=0.0.0.0", "--port=9000"])
 def test_an_agent_of_a_tracker_is_refused_clearly(
     start_agent: Callable[..., AgentProcess], capfd: pytest.CaptureFixture[str], option: str

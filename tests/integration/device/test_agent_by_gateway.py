@@ -36,6 +36,7 @@ def test_a_device_is_measured_through_without_a_port(api: FarmApi, agent: AgentP
         assert [link for link in connections if link.status == psutil.CONN_LISTEN] == []
 
 
+@pytest.mark.exhaustive
 def test_a_large_file_arrives_whole(hold: Hold, tmp_path: Path) -> None:
     holder, file = hold(1), tmp_path / "network.so"
     holder.open()
@@ -45,6 +46,7 @@ def test_a_large_file_arrives_whole(hold: Hold, tmp_path: Path) -> None:
     holder.run("good")
 
 
+@pytest.mark.exhaustive
 def test_a_file_that_cannot_be_written_costs_no_session(hold: Hold, tmp_path: Path) -> None:
     holder, file = hold(1), tmp_path / "network.so"
     file.write_bytes(os.urandom(3 << 20))
@@ -70,6 +72,7 @@ def test_a_killed_server_comes_back(api: FarmApi, agent: AgentProcess, hold: Hol
     holder.run("good")
 
 
+@pytest.mark.exhaustive
 def test_a_frozen_server_is_replaced(agent: AgentProcess, hold: Hold) -> None:
     first = agent.wait_online()
     os.kill(first["server_pid"], signal.SIGSTOP)
@@ -78,6 +81,7 @@ def test_a_frozen_server_is_replaced(agent: AgentProcess, hold: Hold) -> None:
     hold(1).assert_serves()
 
 
+@pytest.mark.exhaustive
 def test_a_crashing_kernel_does_not_cost_the_server(agent: AgentProcess, hold: Hold) -> None:
     holder = hold(1)
     first = agent.wait_online()
@@ -100,6 +104,7 @@ def test_an_endless_kernel_ends_with_the_clients_time_limit(hold: Hold) -> None:
     holder.assert_serves()
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_an_agent_that_ends_in_a_measurement_is_a_lost_device(
     agent: AgentProcess, hold: Hold, number: int
@@ -137,6 +142,7 @@ def test_a_gateway_that_comes_back_finds_the_device(
     holder.assert_serves()
 
 
+@pytest.mark.exhaustive
 def test_a_frozen_gateway_is_noticed(
     api: FarmApi, agent: AgentProcess, gateway: GatewayProcess, hold: Hold
 ) -> None:
@@ -152,6 +158,7 @@ def test_a_frozen_gateway_is_noticed(
     holder.assert_serves()
 
 
+@pytest.mark.exhaustive
 def test_a_frozen_agent_is_no_device_until_it_wakes(agent: AgentProcess, hold: Hold) -> None:
     holder = hold(1)
     os.kill(agent.pid, signal.SIGSTOP)
@@ -184,6 +191,7 @@ def test_certificates_are_renewed(
         holder.assert_serves()
 
 
+@pytest.mark.exhaustive
 def test_a_forgotten_device_is_known_by_its_new_name(
     api: FarmApi, agent: AgentProcess, gateway: GatewayProcess, kernels: Path
 ) -> None:
@@ -195,6 +203,7 @@ def test_a_forgotten_device_is_known_by_its_new_name(
         holder.assert_serves()
 
 
+@pytest.mark.exhaustive
 def test_a_frozen_workers_session_ends_when_the_next_holder_comes(hold: Hold) -> None:
     frozen, holder = hold(7), hold(8)
     frozen.open()
@@ -215,6 +224,7 @@ def test_a_frozen_workers_session_ends_when_the_next_holder_comes(hold: Hold) ->
     holder.assert_serves()
 
 
+@pytest.mark.exhaustive
 def test_two_processes_of_one_lease_take_turns(hold: Hold) -> None:
     first, second = hold(7), hold(7)
     first.open()

@@ -149,6 +149,7 @@ def test_wrong_answers_and_a_drifting_clock_quarantine(lab: Lab) -> None:
     wait_until(lab.comes_back, lambda: f"{lab.device()} to be online again")
 
 
+@pytest.mark.exhaustive
 def test_a_slow_board_gets_the_time_that_its_first_call_asks_for(lab: Lab) -> None:
     """Thirty calls of a second each, as on a fast one, would exceed the limit."""
     slow = lab.calibrate(bent="snail")
@@ -165,6 +166,7 @@ def test_what_follows_the_first_call_fits_into_its_limit(first_call_sec: float) 
     assert repeats(first_call_sec) == 30 or first_call_sec > 0.3
 
 
+@pytest.mark.exhaustive
 def test_a_frozen_device_is_quarantined_and_comes_back(lab: Lab) -> None:
     lab.calibrate()
     first = lab.agent.wait_online()
@@ -179,7 +181,7 @@ def test_a_frozen_device_is_quarantined_and_comes_back(lab: Lab) -> None:
     wait_until(lab.comes_back, lambda: f"{lab.device()} to be online again")
 
 
-@pytest.mark.matrix(every=2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("bent", "kernel"), [("snail", "calibrate.so"), ("straight", "triad-1.so")], ids=["kernel", "peak"]
 )
@@ -198,6 +200,7 @@ def test_an_agent_that_is_killed_in_its_calibration_is_away(lab: Lab, bent: str,
     assert DeviceState.QUARANTINED not in lab.states()
 
 
+@pytest.mark.exhaustive
 def test_a_device_whose_session_crashes_on_the_kernel_is_quarantined(lab: Lab) -> None:
     """It opens the next session, so its connection was not lost."""
     crashed = lab.calibrate(bent="crash")

@@ -33,6 +33,7 @@ def server(tmp_path: Path, by_gateway: dict[str, Any]) -> Iterator[ReplayServer]
         yield server
 
 
+@pytest.mark.exhaustive
 def test_an_agent_waits_for_the_farm_of_its_machine(
     server: ReplayServer, join: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -131,6 +132,7 @@ def test_a_farm_that_was_restored_learns_the_agents_key(
     holding(device_identity(device_id, agent.rpc_key), 1).assert_serves()
 
 
+@pytest.mark.exhaustive
 def test_of_two_agents_with_one_name_the_later_has_the_device(
     server: ReplayServer, join: Callable[..., Any], tmp_path: Path
 ) -> None:

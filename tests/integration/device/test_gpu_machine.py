@@ -88,6 +88,7 @@ def rpc_server_of(agent: psutil.Process) -> psutil.Process:
     return servers[0]
 
 
+@pytest.mark.exhaustive
 def test_each_gpu_is_a_device(
     server: ReplayServer, lend: Callable[..., Any], driver: Driver, holding: Hold
 ) -> None:
@@ -211,6 +212,7 @@ def test_what_takes_one_gpus_agent_down_leaves_the_other(
     assert machine.process.wait(120) == 2
 
 
+@pytest.mark.exhaustive
 def test_a_killed_machine_leaves_nothing(server: ReplayServer, lend: Callable[..., Any]) -> None:
     _, token = create_enrolment_token(server.services, device_key="test")
     machine = lend(f"--token={token}")
@@ -230,6 +232,7 @@ def test_one_of_the_gpus(server: ReplayServer, lend: Callable[..., Any], driver:
     assert by_name["box-second"].info["gpus"][0]["uuid"] == uuid(1)
 
 
+@pytest.mark.exhaustive
 def test_a_second_agent_of_the_machine_is_refused(server: ReplayServer, lend: Callable[..., Any]) -> None:
     _, token = create_enrolment_token(server.services)
     lend(f"--token={token}")

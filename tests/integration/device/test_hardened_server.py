@@ -39,6 +39,7 @@ def test_a_session_runs_and_leaves_nothing(server: Any, client: Any) -> None:
     server.wait_childless()
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize(("kernel", "detail"), [("crash", "SIGSEGV"), ("leave", "exit code 7")])
 def test_a_crashing_kernel_costs_its_session_only(server: Any, client: Any, kernel: str, detail: str) -> None:
     with pytest.raises(Exception, match=r".+"):
@@ -96,6 +97,7 @@ def test_bad_hellos_cost_their_own_connection_only(server: Any, client: Any) -> 
     client.assert_serves()
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("data", [b"", pack_hello("client:no-such-key"), b"\x71\xf2\x0f"])
 def test_a_reset_after_connecting(server: Any, client: Any, data: bytes) -> None:
     for _ in range(5):
@@ -145,6 +147,7 @@ def test_a_key_that_nobody_comes_with_is_replaced(tracker: Any, server: Any, cli
     client.assert_serves()
 
 
+@pytest.mark.exhaustive
 def test_the_tracker_can_go_and_come_back(
     tracker: Any, start_tracker: Callable[..., Any], server: Any, client: Any
 ) -> None:
@@ -155,6 +158,7 @@ def test_the_tracker_can_go_and_come_back(
     client.assert_serves()
 
 
+@pytest.mark.exhaustive
 def test_the_tracker_can_come_late(
     start_tracker: Callable[..., Any], start_server: Callable[..., Any], make_client: Callable[..., Any]
 ) -> None:
@@ -164,6 +168,7 @@ def test_the_tracker_can_come_late(
     make_client(port).assert_serves()
 
 
+@pytest.mark.exhaustive
 def test_a_frozen_tracker_does_not_freeze_the_server(tracker: Any, server: Any, client: Any) -> None:
     server.wait_for("tracker")
     os.kill(tracker.pid, signal.SIGSTOP)
@@ -186,6 +191,7 @@ def test_files_stay_in_the_sessions_folder(server: Any, client: Any, tmp_path: P
         session.download("/etc/hostname")
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("busy", [False, True])
 def test_the_end_of_stdin_ends_everything(server: Any, client: Any, busy: bool) -> None:
     session = client.session() if busy else None

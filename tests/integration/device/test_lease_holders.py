@@ -40,6 +40,7 @@ def hold(start: Callable[..., Any], tracker: Any, server: Any) -> Callable[[int 
     return lambda fence: start(Holder, tracker.port, server.key, fence)
 
 
+@pytest.mark.exhaustive
 def test_a_frozen_workers_session_ends_when_the_next_holder_comes(
     server: Any, hold: Callable[..., Holder]
 ) -> None:
@@ -63,6 +64,7 @@ def test_a_frozen_workers_session_ends_when_the_next_holder_comes(
     assert not gone(server.pid)
 
 
+@pytest.mark.exhaustive
 def test_one_holder_waits_for_its_own_session(server: Any, hold: Callable[..., Holder]) -> None:
     """Two processes of one lease (the kernels' check and the model's) take turns, as they always did."""
     first, second = hold(7), hold(7)
@@ -75,6 +77,7 @@ def test_one_holder_waits_for_its_own_session(server: Any, hold: Callable[..., H
     assert {event["ending"] for event in server.named("session-ended")} == {"finished"}
 
 
+@pytest.mark.exhaustive
 def test_a_client_without_a_lease_is_not_sent_away(server: Any, hold: Callable[..., Holder]) -> None:
     stranger, holder = hold("none"), hold(8)
     assert "error" not in stranger.ask("open")

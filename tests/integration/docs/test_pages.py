@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from repository import ROOT
 
 from tunefarm_tuning.records.record import load_records
@@ -28,6 +29,7 @@ def run(code: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.exhaustive
 def test_the_readmes_examples_run(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, ROOT / "examples" / "tiny_convnet.py", tmp_path / "model.onnx"], check=True

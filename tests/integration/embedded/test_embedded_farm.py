@@ -38,7 +38,9 @@ class Farm:
 
     def __init__(self, home: Path) -> None:
         self.events: list[FarmEvent] = []
-        self.handle = EmbeddedFarm(home, on_event=self.events.append)
+        # The peak of this machine keeps all cores busy, and nothing here is about it.
+        options = FarmOptions(settings={"PEAK_EVERY_SEC": "0"})
+        self.handle = EmbeddedFarm(home, options, on_event=self.events.append)
 
     def supervisor(self) -> psutil.Process:
         (supervisor,) = [
@@ -218,7 +220,7 @@ with EmbeddedFarm(Path(sys.argv[1])) as farm:
 """
 
 
-@pytest.mark.parametrize("victim", ["owner", "supervisor"])
+@pytest.mark.parametrize("victim", ["supervisor", pytest.param("owner", marks=pytest.mark.exhaustive)])
 def test_nothing_is_left_after_a_kill(tmp_path: Path, victim: str) -> None:
     with subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None

@@ -106,6 +106,7 @@ def test_the_old_client_drives_a_job(copies: Path, farm: ReplayServer, tmp_path:
     assert (done.returncode, done.stdout) == (0, "all of it\n"), done.stderr
 
 
+@pytest.mark.exhaustive
 def test_the_old_command_drives_a_job(copies: Path, farm: ReplayServer, tmp_path: Path) -> None:
     def run(*arguments: object, code: int = 0) -> str:
         """Run a command; return what it prints, or its error."""

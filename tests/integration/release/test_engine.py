@@ -98,6 +98,7 @@ def without_registers(space: ConfigSpace) -> dict[str, Any]:
     return data
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 def test_tasks_and_spaces_are_the_same(search: Path, tasks: tuple[TuningTask, ...]) -> None:
     """A record is found again by its task, its space and the toolchain: none of these keys may change."""
     stored = [TuningTask.from_json(task) for task in read_json(search / "tasks.json")]
@@ -115,6 +116,7 @@ def test_tasks_and_spaces_are_the_same(search: Path, tasks: tuple[TuningTask, ..
         assert spaces[record.workload_key].contains(record.config)
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 def test_a_compile_finds_the_records(search: Path, model: Model, tmp_path: Path) -> None:
     """They hold for the device model that they were measured on, so they are taken for this machine's."""
     records = [
@@ -129,6 +131,7 @@ def test_a_compile_finds_the_records(search: Path, model: Model, tmp_path: Path)
     assert hits | slow == {record.workload_key for record in records}
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 def test_a_search_goes_on_after_the_records(search: Path, tasks: tuple[TuningTask, ...]) -> None:
     """Configs that were tried are not tried again."""
     before = list(load_records(search / "records.jsonl"))

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import psycopg
+import pytest
 from api_server import api_server
 from app_farm import Farm, farm_settings, make_farm
 
@@ -47,6 +48,7 @@ def test_the_backup_is_one(copies: Path, facts: Any) -> None:
     assert backup.missing == ()
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 def test_unfinished_jobs_go_on_to_their_end(old_farm: Farm, facts: Any) -> None:
     """A worker was killed in a job's third round: its round is done again, and no trial is lost or counted twice."""
     jobs = facts["jobs"]
@@ -83,6 +85,7 @@ def let_leases_end(farm: Farm) -> None:
         repos._connection.execute(text("UPDATE devices SET lease_until = 1 WHERE lease_until IS NOT NULL"))
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 def test_paused_and_failed_jobs_are_taken_up_again(old_farm: Farm, facts: Any) -> None:
     old_farm.add_device("node-1", "pool")
     old_farm.add_device("node-3", "spare")
@@ -96,6 +99,7 @@ def test_paused_and_failed_jobs_are_taken_up_again(old_farm: Farm, facts: Any) -
         assert server.faults == []
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 def test_everything_can_be_read_through_the_api(old_farm: Farm, facts: Any, tmp_path: Path) -> None:
     with api_server(old_farm) as server, Client(server.url, facts["keys"]["admin"]) as client:
         states = {name: client.jobs.get(job_id).state for name, job_id in facts["jobs"].items()}
@@ -125,6 +129,7 @@ def test_everything_can_be_read_through_the_api(old_farm: Farm, facts: Any, tmp_
         assert server.faults == []
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 def test_pages_show_it(old_farm: Farm, facts: Any) -> None:
     pages = ["/jobs", "/devices", "/models", "/webhooks", "/records", "/keys"]
     pages += [f"/jobs/{job_id}" for job_id in facts["jobs"].values()]
@@ -163,6 +168,7 @@ def test_an_upload_that_was_cut_off_goes_on(farm_folder: Path, facts: Any) -> No
         farm.services.close()
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 def test_keys_keep_their_scopes(old_farm: Farm, facts: Any) -> None:
     with api_server(old_farm) as server:
         answers = {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,16 +20,22 @@ with warnings.catch_warnings():
     from starlette.testclient import TestClient
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return farm_settings(
-        tmp_path,
+@pytest.fixture(scope="session")
+def settings_in() -> Callable[[Path], Settings]:
+    """A function that returns the settings of a farm in a folder."""
+    return partial(
+        farm_settings,
         device_retry_sec=0.01,
         lease_sec=30.0,
         step_turn_sec=0,
         step_chain_sec=0,
         max_upload_bytes=100_000,
     )
+
+
+@pytest.fixture
+def settings(settings_in: Callable[[Path], Settings], tmp_path: Path) -> Settings:
+    return settings_in(tmp_path)
 
 
 @pytest.fixture

@@ -183,6 +183,7 @@ def test_without_a_device_it_says_so(browser: Browser, farm) -> None:
     assert form.all("button") == []
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize(
     ("form", "code"),
     [

@@ -296,6 +296,7 @@ def test_a_key_is_no_session(stranger: Browser, key: str) -> None:
     assert answer.status_code == 401
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize(
     ("headers", "fine"),
     [

@@ -10,6 +10,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.jobs.control import cancel_job, pause_job, resume_job
 from tunefarm_db.states.job import JobState
@@ -92,6 +94,7 @@ def attempts(farm, step: Step) -> int:
         return repos.steps.get(step.id).attempts
 
 
+@pytest.mark.exhaustive
 def test_a_job_through_a_real_worker(farm, start_worker, broker) -> None:
     worker = start_worker("--concurrency", "1")
     model = farm.ready_model(Scenario(tasks=2, failing=0.1))
@@ -104,13 +107,18 @@ def test_a_job_through_a_real_worker(farm, start_worker, broker) -> None:
     assert "Traceback" not in worker.log
 
 
-def test_killing_the_worker_in_the_middle_of_a_job(farm, start_worker, settings) -> None:
-    """Kill -9 twice, each time with a round under way; the job completes, and nothing is recorded twice."""
+@pytest.mark.parametrize(
+    "kills", [pytest.param((8,), id="once"), pytest.param((8, 16), marks=pytest.mark.exhaustive, id="twice")]
+)
+def test_killing_the_worker_in_the_middle_of_a_job(
+    farm, start_worker, settings, kills: tuple[int, ...]
+) -> None:
+    """Kill -9, each time with a round under way; the job completes, and nothing is recorded twice."""
     worker = start_worker("--concurrency", "1")
     model = farm.ready_model(Scenario(tasks=2, trial_sec=0.1))
     farm.add_device()
     job = farm.submit(model, trials=64)
-    for trials in (8, 16):
+    for trials in kills:
         farm.wait_until(lambda at_least=trials: farm.job(job.id).trials >= at_least, "the first rounds")
         pids, step = stop_in_a_round(farm, job.id, worker, settings)
         below = pids[1:]
@@ -124,6 +132,7 @@ def test_killing_the_worker_in_the_middle_of_a_job(farm, start_worker, settings)
     assert_complete(farm, job.id, 64)
 
 
+@pytest.mark.exhaustive
 def test_killing_a_child_of_the_pool(farm, start_worker, settings) -> None:
     """The system kills the process that uses most memory."""
     worker = start_worker("--concurrency", "1")
@@ -139,6 +148,7 @@ def test_killing_a_child_of_the_pool(farm, start_worker, settings) -> None:
     assert worker.process.poll() is None
 
 
+@pytest.mark.exhaustive
 def test_a_stopped_worker_that_wakes_up_late_writes_nothing(farm, start_worker, settings) -> None:
     """SIGSTOP for longer than the lease, as a machine that is suspended; another worker takes over meanwhile."""
     first = start_worker("--concurrency", "1")
@@ -157,7 +167,7 @@ def test_a_stopped_worker_that_wakes_up_late_writes_nothing(farm, start_worker, 
 
 def test_the_broker_dies_and_forgets(farm, start_worker, broker) -> None:
     """The broker loses its data and is away for some seconds; the database knows which steps are due."""
-    start_worker("--concurrency", "1")
+    worker = start_worker("--concurrency", "1")
     model = farm.ready_model(Scenario(tasks=2, trial_sec=0.02))
     farm.add_device()
     job = farm.submit(model, trials=64)
@@ -168,6 +178,8 @@ def test_the_broker_dies_and_forgets(farm, start_worker, broker) -> None:
     broker.start()
     assert_complete(farm, job.id, 64)
     assert_complete(farm, second.id, 16)
+    assert worker.stop() == 0
+    assert broker.password not in worker.log
 
 
 def test_cancelling_stops_a_round_under_way(farm, start_worker) -> None:
@@ -189,6 +201,7 @@ def test_cancelling_stops_a_round_under_way(farm, start_worker) -> None:
     assert farm.job(job.id).state is JobState.CANCELLED
 
 
+@pytest.mark.exhaustive
 def test_pausing_stops_a_round_under_way_and_outlives_the_worker(farm, start_worker) -> None:
     worker = start_worker("--concurrency", "1")
     farm.add_device()
@@ -211,6 +224,7 @@ def test_pausing_stops_a_round_under_way_and_outlives_the_worker(farm, start_wor
     assert cancel_job(farm.services, job.id).state is JobState.CANCELLED
 
 
+@pytest.mark.exhaustive
 def test_stopping_a_worker_hands_its_step_to_the_next(farm, start_worker, environment) -> None:
     environment["TUNEFARM_LEASE_SEC"] = "3600"  # nothing comes back by its lease
     environment["TUNEFARM_DRAIN_SEC"] = "0.5"

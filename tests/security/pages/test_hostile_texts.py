@@ -177,6 +177,7 @@ def test_no_page_has_a_stranger_s_markup(server: ApiServer, world: World) -> Non
     assert server.faults == []
 
 
+@pytest.mark.exhaustive
 def test_nothing_runs_in_a_real_browser(server: ApiServer, world: World) -> None:
     with chromium() as browser:
         context = browser.new_context()

@@ -213,7 +213,7 @@ def test_nobody_is_signed_in_as_somebody_else(host: str, victim: Victim) -> None
     assert victim.is_untouched()
 
 
-@pytest.mark.matrix(every=3)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("host", HOSTS)
 def test_nothing_is_read_by_another_origin(host: str, victim: Victim) -> None:
     page, job = victim.visit(host), victim.world.known["job_id"]
@@ -245,7 +245,7 @@ def test_nothing_is_read_by_another_origin(host: str, victim: Victim) -> None:
     assert victim.is_untouched()
 
 
-@pytest.mark.matrix(every=3)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("host", HOSTS)
 def test_no_page_is_framed_or_held(host: str, victim: Victim) -> None:
     page, known = victim.visit(host), victim.world.known
@@ -267,6 +267,7 @@ def test_no_page_is_framed_or_held(host: str, victim: Victim) -> None:
     assert opened.value.evaluate("() => window.opener") is None
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("hosts", [LOOPBACK_HOSTS, None], ids=["on loopback", "beyond"])
 def test_a_name_that_was_bound_again_reaches_nothing(victim: Victim, hosts: frozenset[str] | None) -> None:
     """What the browser takes for a page of the attacker's own origin is the farm's server; it has no cookie of the farm's."""
@@ -300,6 +301,7 @@ def test_a_name_that_was_bound_again_reaches_nothing(victim: Victim, hosts: froz
     assert victim.is_untouched()
 
 
+@pytest.mark.exhaustive
 def test_no_file_is_shown_as_a_page(victim: Victim) -> None:
     """What a stranger sent is downloaded, or shown as text that runs nothing."""
     known = victim.world.known
@@ -327,6 +329,7 @@ def test_no_file_is_shown_as_a_page(victim: Victim) -> None:
         assert "script-src" not in policy.replace("script-src 'self'", "") or "sandbox" in policy
 
 
+@pytest.mark.exhaustive
 def test_the_cookie_goes_to_every_port_of_the_host(victim: Victim) -> None:
     """What is not promised (docs/security.md): browsers know no ports of cookies. Another name gets none."""
     for host in HOSTS:

@@ -120,6 +120,7 @@ WAYS: dict[str, Callable[[Path, Path], None]] = {
 }
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("way", WAYS)
 def test_no_download_follows_a_link(way: str, world: World, secret: Path, tmp_path: Path) -> None:
     services, blob = world.farm.services, artifact_path(world)

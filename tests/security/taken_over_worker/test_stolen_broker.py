@@ -223,6 +223,7 @@ def test_a_worker_outlives_what_is_no_message(
     assert imports_a_model(api, worker)
 
 
+@pytest.mark.exhaustive
 def test_a_worker_outlives_what_is_to_be_repeated(
     broker: Broker, stolen: redis.Redis, worker: Worker, api: Services
 ) -> None:

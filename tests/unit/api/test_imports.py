@@ -125,6 +125,7 @@ def ask(farm: Farm, folder: Path, *requests: tuple[str, str]) -> list[tuple[int,
     return [(status, answer) for status, answer in json.loads(answers.splitlines()[-1])]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("tuned")
 def test_records_of_a_tuned_kernel_are_imported_and_checked(farm: Farm, tmp_path: Path) -> None:
     with farm.services.uow.read() as repos:
@@ -142,6 +143,7 @@ def test_records_of_a_tuned_kernel_are_imported_and_checked(farm: Farm, tmp_path
     assert "it is of sketch 7" in refused["detail"]
 
 
+@pytest.mark.exhaustive
 def test_a_job_runs_again_only_if_the_farms_compiler_is_known_to_be_another(
     farm: Farm, tuned: Job, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from tunefarm_api.auth import needs
 PATHS = ["/healthz", "/readyz", "/v1/models", "/v1/jobs", "/v1/jobs/{job}", "/v1/openapi.json", "/v1/jobs/no"]
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("path", PATHS)
 def test_head_is_get_without_the_body(client: TestClient, job: dict[str, Any], path: str) -> None:
     headers = {"X-Request-ID": "same"}

@@ -37,6 +37,7 @@ small_bert = partial(build_encoder, layers=1, hidden=768, heads=12, feed_forward
 NOT_PARAMETERS = {"split", "joined", "scale", "sqrt2", "one", "half", "double"}
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize(
     ("build", "operators", "num_parameters"),
     [

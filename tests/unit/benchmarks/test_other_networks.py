@@ -92,6 +92,7 @@ def num_parameters(model: onnx.ModelProto) -> int:
     )
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_network_is_what_its_name_says(name: str) -> None:
     model = SMALL[name]()

@@ -35,6 +35,7 @@ def commands(app: typer.Typer) -> list[list[str]]:
     return names
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("name", commands(APP), ids=" ".join)
 def test_every_command_has_help_and_the_shared_options(name: list[str]) -> None:
     result = CliRunner().invoke(APP, [*name, "--help"], env=WIDE)
@@ -188,6 +189,7 @@ def test_a_program_of_pytorch_is_loaded_for_those_alone_who_trust_it(tmp_path: P
     assert list(tmp_path.iterdir()) == [tmp_path / "net.pt2"]
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("name", ["NET.TFLITE", "net"])
 def test_a_tflite_file_is_known_by_its_bytes(name: str, tmp_path: Path) -> None:
     net = TfliteWriter()

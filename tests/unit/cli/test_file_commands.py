@@ -20,6 +20,8 @@ from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.machine_watch import Watched
 from tunefarm_tuning.records.record import TuningRecord, load_records
 
+APP = make_app()
+
 SPECS: list[dict[str, Any]] = [
     {"name": "x", "shape": [2], "dtype": "float32"},
     {"name": "ids=0", "shape": [1], "dtype": "int64"},
@@ -35,12 +37,12 @@ def test_pick_best(tmp_path: Path) -> None:
     log = tmp_path / "all.jsonl"
     records = [record("a", 3.0), record("a", 1.0, 2.0), record("a"), record("b", 5.0)]
     log.write_text("".join(r.to_json() + "\n" for r in records))
-    printed = CliRunner().invoke(make_app(), ["records", "pick-best", str(log)])
+    printed = CliRunner().invoke(APP, ["records", "pick-best", str(log)])
     assert printed.exit_code == 0, printed.output
     assert [json.loads(line)["samples_sec"] for line in printed.stdout.splitlines()] == [[1.0, 2.0], [5.0]]
 
     best = tmp_path / "best.jsonl"
-    written = CliRunner().invoke(make_app(), ["records", "pick-best", str(log), "-o", str(best), "--json"])
+    written = CliRunner().invoke(APP, ["records", "pick-best", str(log), "-o", str(best), "--json"])
     assert json.loads(written.stdout) == {"records": 2, "output": str(best)}
     assert [r.workload_key for r in load_records(best)] == ["a", "b"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["all.jsonl", "best.jsonl"]
@@ -49,10 +51,10 @@ def test_pick_best(tmp_path: Path) -> None:
 def test_pick_best_of_something_else(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text('{"version": 99}\n')
-    result = CliRunner().invoke(make_app(), ["records", "pick-best", str(log)])
+    result = CliRunner().invoke(APP, ["records", "pick-best", str(log)])
     assert result.exit_code == 2
     assert "line 1" in result.stderr
-    assert CliRunner().invoke(make_app(), ["records", "pick-best", str(tmp_path / "none")]).exit_code == 2
+    assert CliRunner().invoke(APP, ["records", "pick-best", str(tmp_path / "none")]).exit_code == 2
 
 
 def test_inputs_by_name_and_by_order(tmp_path: Path) -> None:
@@ -111,7 +113,7 @@ def test_a_timing_beside_other_work_says_so() -> None:
 def test_run_says_what_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "x.tunefarm"
     file.write_text("hello")
-    result = CliRunner().invoke(make_app(), ["run", str(file), "--json"])
+    result = CliRunner().invoke(APP, ["run", str(file), "--json"])
     assert result.exit_code == 2
     assert json.loads(result.stdout)["error"]["code"] == "not-an-artifact"
 

@@ -85,7 +85,9 @@ def ran(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
         *options,
         str(folder),
     ]
-    environment = os.environ | {"PYTHONPATH": str(Path(exhaustive.__file__).parent)}
+    # Other plugins take longer to import than these tests to run.
+    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+    environment = os.environ | alone | {"PYTHONPATH": str(Path(exhaustive.__file__).parent)}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 

@@ -38,12 +38,19 @@ class TunedNet:
 
 
 def applicable_records(
-    model: Model, *, seed: int = 0, precision: str = Precision.AS_MODEL
+    model: Model, *, seed: int = 0, precision: str = Precision.AS_MODEL, alternatives: bool = True
 ) -> tuple[TuningRecord, ...]:
-    """Return a record for each task of a model on this machine: a random config that builds, and a made-up time."""
+    """Return a record for each task of a model on this machine: a random config that builds, and a made-up time.
+
+    Args:
+        model: The network.
+        seed: Of the configs.
+        precision: The tasks' precision.
+        alternatives: Whether other algorithms of the same kernels are among the tasks, as in `extract_tasks`.
+    """
     records = []
     with LocalBuilder(workers=1) as builder:
-        for task in extract_tasks(model, "host", precision=precision):
+        for task in extract_tasks(model, "host", precision=precision, alternatives=alternatives):
             space = builder.config_space(task)
             config = space.sample(np.random.default_rng(seed), 1)[0]
             (built,) = builder.build([BuildInput(task=task, config=config)])

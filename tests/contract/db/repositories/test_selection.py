@@ -58,6 +58,7 @@ ORDERS = {
 }
 
 
+@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize("order", ORDERS)
 def test_pages_in_any_order_have_each_job_once(uow: UnitOfWork, jobs: list[Job], order: JobOrder) -> None:
     expected = [jobs[number].id for number in ORDERS[order]]
@@ -65,6 +66,7 @@ def test_pages_in_any_order_have_each_job_once(uow: UnitOfWork, jobs: list[Job],
         assert list(pages(uow, order, limit)) == expected
 
 
+@pytest.mark.matrix(every=3)
 @pytest.mark.parametrize("order", JobOrder)
 def test_a_cursor_that_no_list_gave_out(uow: UnitOfWork, jobs: list[Job], order: JobOrder) -> None:
     newer = new_id("job")
@@ -89,6 +91,7 @@ def test_changed_jobs_come_first(uow: UnitOfWork, jobs: list[Job]) -> None:
     assert sorted(pages(uow, JobOrder.CHANGED, 2)) == sorted(job.id for job in jobs)
 
 
+@pytest.mark.matrix(every=3)
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [

@@ -247,6 +247,7 @@ def small_backup(tmp_path: Path) -> Backup:
     return backup
 
 
+@pytest.mark.matrix(every=3)
 @pytest.mark.parametrize("damage", list(DAMAGES))
 def test_a_damaged_backup_changes_nothing(
     damage: str, small_backup: Backup, other_url: str, tmp_path: Path

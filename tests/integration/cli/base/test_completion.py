@@ -61,7 +61,16 @@ def test_commands_and_options(script: Path) -> None:
     assert completed(script, "tunefarm top --ev") == ["--every"]
 
 
-def test_what_the_server_knows(script: Path, farm: Any, client: Any, tmp_path: Path) -> None:
+def test_a_name_on_the_server(script: Path, farm: Any) -> None:
+    farm.add_device("lab-1")
+    env = {"TUNEFARM_URL": farm.url, "TUNEFARM_API_KEY": farm.api_key}
+    assert completed(script, "tunefarm device drain lab", **env) == ["lab-1"]
+    line = f"tunefarm device drain --url {farm.url} --api-key {farm.api_key} dev"
+    assert completed(script, line) == ["dev-1"]
+
+
+@pytest.mark.exhaustive
+def test_each_kind_of_name_on_the_server(script: Path, farm: Any, client: Any, tmp_path: Path) -> None:
     farm.add_device("lab-1")
     farm.add_device("lab-2", device_key="other")
     job = client.tune(farm.write_model(tmp_path / "net.onnx", tasks=1), trials=4, device_key="pool")
@@ -76,10 +85,8 @@ def test_what_the_server_knows(script: Path, farm: Any, client: Any, tmp_path: P
     assert completed(script, "tunefarm device drain lab", **env) == ["lab-1", "lab-2"]
     assert completed(script, "tunefarm tune net.onnx --device-key o", **env) == ["other"]
 
-    line = f"tunefarm device drain --url {farm.url} --api-key {farm.api_key} dev"
-    assert completed(script, line) == ["dev-1"]
 
-
+@pytest.mark.exhaustive
 def test_no_server_is_no_offer(script: Path, farm: Any, tmp_path: Path) -> None:
     nobody = {"TUNEFARM_URL": "http://127.0.0.1:1", "TUNEFARM_API_KEY": "k"}
     assert completed(script, "tunefarm jobs show ", **nobody) == []

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tunefarm.client import Client
 
 
@@ -36,6 +38,7 @@ def test_parts_of_ids_and_names(run: Any, farm: Any, client: Client, tmp_path: P
     assert client.devices.get(device.name).id == device.id
 
 
+@pytest.mark.exhaustive
 def test_what_means_nothing_or_too_much(run: Any, farm: Any, client: Client, tmp_path: Path) -> None:
     file = farm.write_model(tmp_path / "net.onnx", tasks=1)
     jobs = [client.tune(file, trials=4) for _ in range(2)]

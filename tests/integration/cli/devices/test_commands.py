@@ -85,6 +85,7 @@ def test_peaks_are_listed(run: Any, farm: Any) -> None:
     assert node["peak"]["flops_per_sec"]["float32"] == {"one_core": 136e9, "all_cores": 272e9}
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize(
     ("agent", "shown"),
     [

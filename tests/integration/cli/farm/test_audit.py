@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from api_process import running_api
 from waiting import wait_until
 
@@ -48,6 +49,7 @@ def test_list_export_and_verify(run: Any, farm: Any, tmp_path: Path) -> None:
     assert f"ends before entry {len(lines)}" in run("audit", "verify", file, "--head", head, code=1).stderr
 
 
+@pytest.mark.exhaustive
 def test_bad_input(run: Any, tmp_path: Path) -> None:
     file = tmp_path / "other.jsonl"
     for text in ("{", "[]", "{}", "1", '{"seq": "x", "hash": 1}'):
@@ -117,6 +119,7 @@ def test_prune(run: Any, tmp_path: Path) -> None:
         run("audit", "prune", "--before", "yesterday", "--export", tmp_path / "n", code=2, **env)
 
 
+@pytest.mark.exhaustive
 def test_retention_prunes_the_log(run: Any, tmp_path: Path) -> None:
     folder = tmp_path / "own"
     with running_api(folder) as api:

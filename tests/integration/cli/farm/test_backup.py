@@ -20,13 +20,13 @@ from tunefarm_db import schema
 from tunefarm_db.engine import make_engine
 from tunefarm_db.unit_of_work import UnitOfWork
 
+APP = make_app()
+
 PLACES = ("TUNEFARM_DATABASE_URL", "TUNEFARM_STORE_DIR", "TUNEFARM_HOME")
 
 
 def tunefarm(*arguments: object, **variables: str) -> Result:
-    return CliRunner().invoke(
-        make_app(), [str(a) for a in arguments], env={**dict.fromkeys(PLACES), **variables}
-    )
+    return CliRunner().invoke(APP, [str(a) for a in arguments], env={**dict.fromkeys(PLACES), **variables})
 
 
 @pytest.fixture
@@ -106,6 +106,7 @@ def test_what_cannot_be(home: FarmHome, tmp_path: Path) -> None:
     assert "not a backup of tunefarm" in nonsense.stderr
 
 
+@pytest.mark.exhaustive
 def test_a_full_disk_leaves_no_part(home: FarmHome, tmp_path: Path) -> None:
     """A limit on the size of files is a disk that fills up in the middle."""
     target = tmp_path / "folder"

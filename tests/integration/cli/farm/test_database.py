@@ -13,9 +13,11 @@ from typer.testing import CliRunner, Result
 from tunefarm.cli.main import make_app
 from tunefarm_db.schema import head
 
+APP = make_app()
+
 
 def tunefarm(*arguments: object) -> Result:
-    return CliRunner().invoke(make_app(), [str(a) for a in arguments], env={"TUNEFARM_DATABASE_URL": None})
+    return CliRunner().invoke(APP, [str(a) for a in arguments], env={"TUNEFARM_DATABASE_URL": None})
 
 
 @pytest.fixture

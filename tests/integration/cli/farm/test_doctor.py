@@ -13,6 +13,8 @@ from tunefarm.cli.main import make_app
 from tunefarm_db import schema
 from tunefarm_db.states.device import DeviceEvent
 
+APP = make_app()
+
 
 @pytest.fixture
 def alone(tmp_path: Path) -> Any:
@@ -27,7 +29,7 @@ def alone(tmp_path: Path) -> Any:
             "COLUMNS": "250",
             **variables,
         }
-        return CliRunner().invoke(make_app(), ["doctor", *map(str, arguments)], env=env)
+        return CliRunner().invoke(APP, ["doctor", *map(str, arguments)], env=env)
 
     return run
 

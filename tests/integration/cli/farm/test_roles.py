@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PLAIN = {name: value for name, value in os.environ.items() if not name.startswith("TUNEFARM_")}
 
 
@@ -20,6 +22,7 @@ def tunefarm(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.exhaustive
 def test_a_worker_without_settings_says_which() -> None:
     done = tunefarm("worker")
     assert done.returncode == 2

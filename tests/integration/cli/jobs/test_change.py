@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tunefarm.client import Client
 
 PATIENCE_SEC = 120.0
@@ -15,6 +17,7 @@ def parsed(run: Any, *arguments: object) -> Any:
     return json.loads(run(*arguments, "--json").stdout)
 
 
+@pytest.mark.exhaustive
 def test_jobs_run_again_by_a_schedule(run: Any, farm: Any, client: Client, tmp_path: Path) -> None:
     first, second = (
         parsed(

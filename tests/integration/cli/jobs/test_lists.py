@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tunefarm.client import Client
 
 
+@pytest.mark.exhaustive
 def test_tags_notes_and_orders(run: Any, farm: Any, client: Client, tmp_path: Path) -> None:
     first, second = (
         client.tune(
@@ -94,6 +97,7 @@ def test_models_have_names_and_versions(run: Any, farm: Any, client: Client, tmp
         client.jobs.cancel(started.id)
 
 
+@pytest.mark.exhaustive
 def test_the_libraries_that_may_compute_kernels_are_shown(
     run: Any, farm: Any, client: Client, tmp_path: Path
 ) -> None:

@@ -216,6 +216,7 @@ def test_two_signatures_of_one_key_are_none(program: Path, signed: Path, first: 
     assert refused.value.code == "bad-envelope"
 
 
+@pytest.mark.exhaustive
 @needs_openssl
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
@@ -232,6 +233,7 @@ def test_malformed_envelopes_do_not_crash_it(program: Path, signed: Path, data: 
     assert done.returncode == 0 or done.stderr.startswith("error: ")
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 def test_without_openssl_it_refuses_to_verify(signed: Path, tmp_path: Path) -> None:
     makefile = EXAMPLES / "cpp" / "Makefile"

@@ -27,6 +27,7 @@ def edited(source: Path, path: Path, change: Callable[[dict[str, Any]], None]) -
     return path
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("change", "code"),
     [

@@ -62,6 +62,7 @@ def test_a_fresh_process_runs_it_with_its_own_loader(
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), load(compiled[0].path, threads=1)(x)["y"])
 
 
+@pytest.mark.exhaustive
 def test_python_runs_the_file_itself(compiled: Compiled, tmp_path: Path, x: np.ndarray) -> None:
     path = str(compiled[0].path)
     done = run(

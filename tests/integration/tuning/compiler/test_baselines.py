@@ -72,6 +72,7 @@ def test_each_is_timed_in_the_same_blocks_or_says_why_not(onnx_net: Model, tmp_p
     assert "litert" not in latency
 
 
+@pytest.mark.exhaustive
 def test_litert_runs_the_file_that_was_uploaded(tflite_net: Model, tmp_path: Path) -> None:
     artifact = tunefarm_tuning.compile(
         tflite_net,
@@ -95,6 +96,7 @@ def test_an_unknown_one_is_refused_before_anything_is_done(onnx_net: Model, tmp_
     assert refused.value.code == "unknown-baseline"
 
 
+@pytest.mark.exhaustive
 def test_one_that_is_not_installed_costs_nothing(
     onnx_net: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +107,7 @@ def test_one_that_is_not_installed_costs_nothing(
     assert latency["onnxruntime"]["median_sec"] > 0
 
 
+@pytest.mark.exhaustive
 def test_one_that_is_killed_while_it_is_timed_is_a_note(onnx_net: Model, tmp_path: Path) -> None:
     killed: list[int] = []
 
@@ -124,6 +127,7 @@ def test_one_that_is_killed_while_it_is_timed_is_a_note(onnx_net: Model, tmp_pat
     assert len(latency["tuned"]["samples_sec"]) >= 3, "the others go on; a busy machine drops some samples"
 
 
+@pytest.mark.exhaustive
 def test_what_an_earlier_compile_timed_is_used_again(onnx_net: Model, tmp_path: Path) -> None:
     quiet = CompileLimits(kernel_ratio=1e9, model_ratio=1e9, timing_sec=0)
     first = Findings()
@@ -149,6 +153,7 @@ def farm(tmp_path: Path) -> Any:
         yield farm
 
 
+@pytest.mark.exhaustive
 def test_on_a_device_they_run_where_the_network_runs(
     farm: LocalRpc, onnx_net: Model, tflite_net: Model, tmp_path: Path
 ) -> None:
@@ -169,6 +174,7 @@ def test_on_a_device_they_run_where_the_network_runs(
     assert set(timed.latency) == {"tuned", "untuned", "openvino"}
 
 
+@pytest.mark.exhaustive
 def test_a_device_of_an_older_release_times_none(onnx_net: Model, tmp_path: Path) -> None:
     with local_rpc() as plain:
         latency = latency_of(onnx_net, tmp_path, "openvino", device=plain.device)

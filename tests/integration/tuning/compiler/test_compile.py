@@ -20,16 +20,7 @@ import pytest
 from onnx_models import GraphBuilder
 
 import tunefarm_tuning
-from tunefarm_tuning import (
-    Artifact,
-    History,
-    MissReason,
-    Model,
-    apply_history_best,
-    evaluate,
-    import_model,
-    verify,
-)
+from tunefarm_tuning import Artifact, History, MissReason, Model, apply_history_best, import_model, verify
 from tunefarm_tuning.artifact.loader import load
 from tunefarm_tuning.compiler.job import CompileJob
 from tunefarm_tuning.compiler.phases.build_model import Fallback, build_models
@@ -138,7 +129,7 @@ def test_verify_and_evaluate(tiny_net: TunedNet, compiled: tuple[Artifact, Cover
     assert report.ok
     assert report.max_abs_error < 1e-4
     assert len(report.outputs) == 2
-    latency = evaluate(path, repeat=3, threads=1)
+    latency = tunefarm_tuning.evaluate(path, repeat=3, threads=1)
     assert len(latency.samples_sec) == 3
     assert latency.threads == 1
     other = verify(path, tiny_net.other_weights)  # says it is the same file by its sha256, but is not
@@ -170,6 +161,7 @@ def test_records_that_do_not_hold_are_missed_with_their_reason(tiny_net: TunedNe
     assert all(miss.message for miss in history.coverage.misses)
 
 
+@pytest.mark.exhaustive
 def test_other_algorithms_are_tried_without_any_record(tmp_path: Path) -> None:
     graph = GraphBuilder()
     graph.output(graph.node("Relu", graph.conv(graph.input("x", [1, 64, 56, 56]), 64, 64)))
@@ -184,6 +176,7 @@ def test_other_algorithms_are_tried_without_any_record(tmp_path: Path) -> None:
     assert artifact.report["records"] == []
 
 
+@pytest.mark.exhaustive
 def test_a_goal_leaves_out_timings_and_no_check(tiny_net: TunedNet, tmp_path: Path) -> None:
     timed, kernels = [], []
     for goal_sec in (None, 0.0):
@@ -203,6 +196,7 @@ def test_a_goal_leaves_out_timings_and_no_check(tiny_net: TunedNet, tmp_path: Pa
     assert kernels == [1, 1]
 
 
+@pytest.mark.exhaustive
 def test_a_record_of_a_space_that_is_gone_gives_way_to_one_whose_space_is_there(
     tiny_net: TunedNet, tmp_path: Path
 ) -> None:
@@ -223,6 +217,7 @@ def test_a_record_of_a_space_that_is_gone_gives_way_to_one_whose_space_is_there(
     assert hit.record_cost_sec == first.cost_sec
 
 
+@pytest.mark.exhaustive
 def test_over_rpc(tiny_net: TunedNet, tmp_path: Path) -> None:
     records = tiny_net.records_of("test")[:2]
     path = tmp_path / "remote.tunefarm"
@@ -244,7 +239,7 @@ def test_over_rpc(tiny_net: TunedNet, tmp_path: Path) -> None:
         assert artifact.manifest["device_model"] == "test"
         assert artifact.manifest["threads"] == 1
         assert verify(path, tiny_net.model, device=farm.device).ok
-        assert len(evaluate(path, device=farm.device, repeat=2).samples_sec) == 2
+        assert len(tunefarm_tuning.evaluate(path, device=farm.device, repeat=2).samples_sec) == 2
 
 
 def job(tiny_net: TunedNet, folder: Path, limits: CompileLimits, reference: Model) -> CompileJob:
@@ -269,6 +264,7 @@ def job(tiny_net: TunedNet, folder: Path, limits: CompileLimits, reference: Mode
     return CompileJob(request=request, make_reference=make_reference)
 
 
+@pytest.mark.exhaustive
 def test_a_network_that_is_wrong_even_untuned_is_never_written(tiny_net: TunedNet, tmp_path: Path) -> None:
     wrong = job(tiny_net, tmp_path / "work", TAKE_ANY_SPEED, reference=tiny_net.other_weights)
     with pytest.raises(InvalidModelError) as caught:
@@ -385,6 +381,7 @@ def test_a_cancel_ends_it_and_leaves_nothing(tiny_net: TunedNet, tmp_path: Path,
     assert set(psutil.Process().children(recursive=True)) <= before
 
 
+@pytest.mark.exhaustive
 def test_a_file_that_changed_under_its_model_is_an_error(tiny_net: TunedNet, tmp_path: Path) -> None:
     path = tmp_path / "changed.onnx"
     path.write_bytes(tiny_net.model.path.read_bytes()[:1000])

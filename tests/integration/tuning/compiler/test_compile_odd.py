@@ -85,7 +85,7 @@ def run(model: Model, folder: Path, *inputs: Any) -> tuple[list[Any], tunefarm_t
     return list(load(artifact.path, threads=1)(*inputs).values()), artifact
 
 
-@pytest.mark.matrix(every=2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("element", [TensorProto.UINT8, FLOAT])
 def test_a_deep_quantised_network_is_right_where_a_rounding_tie_moved_a_step(
     element: int, tmp_path: Path
@@ -98,6 +98,7 @@ def test_a_deep_quantised_network_is_right_where_a_rounding_tie_moved_a_step(
     assert verify(artifact.path, model).ok
 
 
+@pytest.mark.exhaustive
 def test_a_network_without_a_kernel(imported: Import, tmp_path: Path) -> None:
     model = imported(
         [helper.make_node("Identity", ["x"], ["y"])], [("x", FLOAT, [2, 3])], [("y", FLOAT, [2, 3])]
@@ -108,6 +109,7 @@ def test_a_network_without_a_kernel(imported: Import, tmp_path: Path) -> None:
     assert artifact.report["coverage"]["tasks"] == 0
 
 
+@pytest.mark.exhaustive
 def test_scalars_two_outputs_and_names_that_nobody_would_give(imported: Import, tmp_path: Path) -> None:
     a, b = "input.1/a b", "out:0\x1b[31m"
     model = imported(
@@ -126,6 +128,7 @@ def test_scalars_two_outputs_and_names_that_nobody_would_give(imported: Import, 
     assert [spec["name"] for spec in artifact.manifest["outputs"]] == [b, "above"]
 
 
+@pytest.mark.exhaustive
 def test_a_network_with_a_function_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "functions.onnx"
     path.write_bytes(bad_models.local_function())
@@ -136,6 +139,7 @@ def test_a_network_with_a_function_of_its_own(tmp_path: Path) -> None:
     np.testing.assert_array_equal(outputs[0], 2 * x)
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize(("kind", "warning"), [("divisor", "all one"), ("index", "")])
 def test_integers_that_not_any_value_will_do_for(
     imported: Import, tmp_path: Path, kind: str, warning: str
@@ -155,6 +159,7 @@ def test_integers_that_not_any_value_will_do_for(
     assert warning in " ".join(artifact.report["warnings"])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(find_nvcc() is None, reason="building for CUDA needs nvcc")
 def test_untuned_kernels_build_for_a_gpu_too(tiny_net: TunedNet, tmp_path: Path) -> None:
     session = CompileSession(tiny_net.model, parse_target("cuda/sm_90"), tmp_path, CompileLimits())

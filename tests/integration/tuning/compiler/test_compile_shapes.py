@@ -133,6 +133,7 @@ def test_the_session_shows_an_open_dimension(network: tuple[Path, Model, Artifac
     assert session.run(None, {"x": samples(3)})[0].shape == (3, 10)
 
 
+@pytest.mark.exhaustive
 def test_the_artifact_lists_and_times_its_shapes_from_the_shell(
     network: tuple[Path, Model, Artifact],
 ) -> None:
@@ -146,6 +147,7 @@ def test_the_artifact_lists_and_times_its_shapes_from_the_shell(
     ]
 
 
+@pytest.mark.exhaustive
 def test_a_model_in_other_shapes_is_another_model(network: tuple[Path, Model, Artifact]) -> None:
     path, _, artifact = network
     with pytest.raises(InvalidInputError, match="not imported") as raised:

@@ -194,7 +194,7 @@ def test_a_wrong_value_before_a_part_is_found_though_the_part_hides_it(
     assert "input 2 of ONNX Runtime's part 1" in comparison.message
 
 
-@pytest.mark.matrix(every=4)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("network", [between_products, endless_loop, contributed, strings_inside])
 def test_other_parts(network: Callable[[], onnx.ModelProto], tmp_path: Path) -> None:
     model = imported(network, tmp_path)
@@ -204,6 +204,7 @@ def test_other_parts(network: Callable[[], onnx.ModelProto], tmp_path: Path) -> 
     np.testing.assert_allclose(output, expected_of(model, inputs)[0], rtol=1e-3, atol=1e-2)
 
 
+@pytest.mark.exhaustive
 def test_a_loop_whose_number_of_steps_is_an_input_makes_as_many_as_the_caller_says(tmp_path: Path) -> None:
     model = imported(counted_loop, tmp_path)
     assert model.parts[0].operators[0] == ("Loop", 1)
@@ -217,6 +218,7 @@ def test_a_loop_whose_number_of_steps_is_an_input_makes_as_many_as_the_caller_sa
             np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_random_numbers_differ_in_every_run_and_the_rest_is_compared(tmp_path: Path) -> None:
     artifact = tunefarm_tuning.compile(
         imported(random_numbers, tmp_path), output=tmp_path / "net.tunefarm", baseline=False
@@ -258,6 +260,7 @@ def test_networks_that_stay_refused(tmp_path: Path) -> None:
         import_model(_saved(counted_loop, tmp_path), hybrid=False)
 
 
+@pytest.mark.exhaustive
 def test_on_a_device_over_rpc_with_and_without_onnx_runtime(model: Model, tmp_path: Path) -> None:
     blocked = tmp_path / "blocked"
     blocked.mkdir()

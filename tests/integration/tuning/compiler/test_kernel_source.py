@@ -88,6 +88,7 @@ def test_a_kernel_for_a_cpu() -> None:
     assert llvm.text.endswith("\n"), "whole lines"
 
 
+@pytest.mark.exhaustive
 def test_a_kernel_for_a_gpu_needs_none() -> None:
     task = sample_task("relu", n=4096, target=H100)
     (config,) = space_of(task).sample(np.random.default_rng(0), 1)
@@ -120,6 +121,7 @@ def test_what_does_not_fit() -> None:
         kernel_source(task, Config(0, ()), cancellation=cancelled)
 
 
+@pytest.mark.exhaustive
 def test_names_of_a_stranger() -> None:
     task = sample_task("hostile", n=64)
     (config,) = space_of(task).sample(np.random.default_rng(0), 1)

@@ -256,6 +256,7 @@ def test_a_wrong_answer_is_noticed(bench: Bench, tmp_path: Path) -> None:
     assert bench.check().hit is not None
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
@@ -297,6 +298,7 @@ def test_a_compiler_that_died_is_started_again(bench: Bench) -> None:
     assert bench.check().hit is not None
 
 
+@pytest.mark.exhaustive
 def test_over_rpc_too(compiler: CompileSession, tiny_net: TunedNet, tmp_path: Path) -> None:
     server = [
         *(sys.executable, "-m", "tunefarm_workers.device.hardened_server"),
@@ -326,6 +328,7 @@ def test_over_rpc_too(compiler: CompileSession, tiny_net: TunedNet, tmp_path: Pa
             device.close()
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("offers", [True, False], ids=["tunefarm's device", "TVM's own server"])
 def test_kernels_are_compared_where_they_run(
     offers: bool, bench: Bench, compiler: CompileSession, tiny_net: TunedNet, tmp_path: Path

@@ -47,6 +47,7 @@ def test_a_library_is_tried_as_another_algorithm(model: Model, tmp_path: Path) -
     assert np.isfinite(next(iter(load(tmp_path / "a.tunefarm")(x).values()))).all()
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_tried_that_the_target_does_not_ask_for(model: Model, tmp_path: Path) -> None:
     artifact = tunefarm_tuning.compile(
         model, HERE.without_libraries(), output=tmp_path / "a.tunefarm", baseline=False
@@ -54,6 +55,7 @@ def test_nothing_is_tried_that_the_target_does_not_ask_for(model: Model, tmp_pat
     assert all(not candidate["library"] for candidate in artifact.report["alternatives"]["candidates"])
 
 
+@pytest.mark.exhaustive
 def test_a_network_of_library_calls_is_built_in_the_compilers_sandbox(model: Model, tmp_path: Path) -> None:
     session = CompileSession(model, HERE.without_libraries(), tmp_path, CompileLimits(), libraries=("dnnl",))
     try:
@@ -69,11 +71,13 @@ def test_a_network_of_library_calls_is_built_in_the_compilers_sandbox(model: Mod
     np.testing.assert_allclose(library, own, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.exhaustive
 def test_tasks_and_records_do_not_depend_on_libraries(model: Model) -> None:
     with_libraries, without = (extract_tasks(model, target) for target in (HERE, HERE.without_libraries()))
     assert with_libraries == without
 
 
+@pytest.mark.exhaustive
 def test_a_target_that_cannot_call_libraries_is_warned_of(model: Model, tmp_path: Path) -> None:
     arm = Target.from_json({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})
     session = CompileSession(model, arm, tmp_path, CompileLimits(), libraries=("dnnl",))

@@ -122,6 +122,7 @@ def test_a_network_that_runs_on_samples_alone(lookup: Model, tmp_path: Path) -> 
     assert "sha256" not in json.dumps(checks)
 
 
+@pytest.mark.exhaustive
 def test_samples_are_compared_before_random_inputs(tiny_net: TunedNet, tmp_path: Path) -> None:
     (spec,) = tiny_net.model.inputs
     np.savez(tmp_path / "x.npz", np.random.default_rng(0).random((2, *spec.shape), np.float32))
@@ -154,6 +155,7 @@ def test_a_compile_refuses_samples_that_do_not_fit(tiny_net: TunedNet, tmp_path:
     assert replace(tiny_net.model).inputs  # the model is as it was
 
 
+@pytest.mark.exhaustive
 def test_samples_of_a_network_of_several_shapes(tmp_path: Path) -> None:
     g = GraphBuilder()
     g.node("Relu", g.linear(g.input("x", ["batch", 16]), 16, 8), out="y")

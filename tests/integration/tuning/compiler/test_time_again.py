@@ -48,6 +48,7 @@ def test_it_is_timed_as_at_its_compile(model: Model, artifact: Path, tmp_path: P
     assert timed.no_baseline == ""
 
 
+@pytest.mark.exhaustive
 def test_another_algorithm_without_a_tuned_kernel_is_timed_beside_the_untuned_network(
     model: Model, artifact: Path, tmp_path: Path
 ) -> None:

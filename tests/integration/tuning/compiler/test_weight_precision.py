@@ -93,12 +93,14 @@ def image(seed: int = 0) -> NDArray[np.float32]:
     return np.random.default_rng(seed).standard_normal((1, 64, 8, 8)).astype(np.float32)
 
 
+@pytest.mark.exhaustive
 def test_what_is_not_asked_for_changes_nothing(model: Model) -> None:
     plain = [task.to_json() for task in extract_tasks(model)]
     assert [task.to_json() for task in extract_tasks(model, precision="as-model")] == plain
     assert {arg["dtype"] for task in plain for arg in task["workload"]["args"]} == {"float32"}
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("precision", ROUNDED)
 def test_tasks_that_read_other_weights_are_others(model: Model, precision: Precision) -> None:
     plain = {task.workload.key for task in extract_tasks(model)}
@@ -181,6 +183,7 @@ def test_weights_that_it_cannot_hold_stay(tmp_path: Path) -> None:
     assert warning.startswith("large weights that stay float32: 2 ")
 
 
+@pytest.mark.exhaustive
 def test_channels_are_judged_by_themselves(tmp_path: Path) -> None:
     """One output channel in 64 of a convolution and a matrix, weak or with a weak input channel."""
     graph = GraphBuilder()
@@ -206,6 +209,7 @@ def test_channels_are_judged_by_themselves(tmp_path: Path) -> None:
     assert (stored.storage.stored, stored.storage.kept) == (2, 2)
 
 
+@pytest.mark.exhaustive
 def test_weights_of_parallel_branches_stay_apart(tmp_path: Path) -> None:
     """As one they would be float32 for the sake of one of them."""
     graph = GraphBuilder()
@@ -222,6 +226,7 @@ def test_weights_of_parallel_branches_stay_apart(tmp_path: Path) -> None:
     assert (stored.storage.stored, stored.storage.kept) == (1, 1)
 
 
+@pytest.mark.exhaustive
 def test_kernels_of_sizes_known_at_run_time_only_keep_their_weights(tmp_path: Path) -> None:
     graph = GraphBuilder()
     rows = graph.node(
@@ -234,6 +239,7 @@ def test_kernels_of_sizes_known_at_run_time_only_keep_their_weights(tmp_path: Pa
     assert constants(stored.module) == [("float32", 8192)]
 
 
+@pytest.mark.exhaustive
 def test_small_and_other_constants_stay(tmp_path: Path) -> None:
     """A table that is added, and a matrix of 8 KiB."""
     graph = GraphBuilder()
@@ -269,12 +275,7 @@ def test_an_artifact_of_tuned_kernels(precision: Precision, model: Model, tmp_pa
     if precision is Precision.INT8_WEIGHTS:
         model = imported(quantised_network(), tmp_path)
     # Winograd's convolutions keep their weights float32.
-    direct = {task.workload.key for task in extract_tasks(model, alternatives=False, precision=precision)}
-    records = [
-        record
-        for record in applicable_records(model, seed=4, precision=precision)
-        if record.workload_key in direct
-    ]
+    records = applicable_records(model, seed=4, precision=precision, alternatives=False)
     with apply_history_best(records):
         artifact = tunefarm_tuning.compile(
             model,
@@ -302,6 +303,7 @@ def test_an_artifact_of_tuned_kernels(precision: Precision, model: Model, tmp_pa
     assert {output.rtol for output in verified.outputs} == {1e-2 if precision.rounding == "float16" else 0.0}
 
 
+@pytest.mark.exhaustive
 def test_where_nothing_is_stored_nothing_is_forgiven(tmp_path: Path) -> None:
     """A network of double precision keeps its weights, and the tolerance of its outputs."""
     graph = GraphBuilder()

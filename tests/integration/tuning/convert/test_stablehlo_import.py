@@ -48,6 +48,7 @@ def program() -> Any:
     return exported(simple, np.zeros((3, 4), np.float32))
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_tvm_computes_what_jax_does(name: str, tmp_path: Path) -> None:
     function, inputs = NETWORKS[name]
@@ -68,6 +69,7 @@ def test_the_compiled_network_keeps_the_program_s_layout(tmp_path: Path) -> None
     assert not [name for name in kernels if "transpose" in name or "multiply" in name], kernels
 
 
+@pytest.mark.exhaustive
 def test_every_form_of_a_program_becomes_the_same_file(program: Any, tmp_path: Path) -> None:
     """Text, StableHLO's portable bytecode, the output of JAX's export, and the object itself."""
     for name, data in {
@@ -91,6 +93,7 @@ def test_every_form_of_a_program_becomes_the_same_file(program: Any, tmp_path: P
     assert converted(program.mlir_module()).SerializeToString() == first.path.read_bytes()
 
 
+@pytest.mark.exhaustive
 def test_the_command_converts_a_program(program: Any, tmp_path: Path) -> None:
     (tmp_path / "exported").write_bytes(program.serialize())
     result = CliRunner().invoke(
@@ -103,6 +106,7 @@ def test_the_command_converts_a_program(program: Any, tmp_path: Path) -> None:
     onnx.checker.check_model(onnx.load(tmp_path / "net.onnx"))
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize(
     ("name", "data", "code"),
     [
@@ -260,6 +264,7 @@ def test_a_conversion_that_differs_is_refused(tmp_path: Path, monkeypatch: pytes
     assert not (tmp_path / "net.onnx").exists()
 
 
+@pytest.mark.exhaustive
 def test_what_has_no_result_for_negative_numbers_is_compared_on_positive_ones(tmp_path: Path) -> None:
     program = exported(
         lambda x: jnp.argmax(jnp.sqrt(x), 1) + jnp.max(jnp.log(x)), np.zeros((3, 4), np.float32)
@@ -288,6 +293,7 @@ def test_xla_runs_nothing_that_calls_a_function_of_the_process_s(tmp_path: Path)
     assert "which XLA would call: xla_ffi_python_cpu_callback" in conversion.warning
 
 
+@pytest.mark.exhaustive
 def test_what_xla_cannot_run_is_told(tmp_path: Path) -> None:
     """CHLO's functions have no place in XLA."""
     text = "module { func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n%0 = stablehlo.custom_call @mhlo.erf(%x) : "

@@ -34,6 +34,7 @@ def stored(tmp_path: Path) -> Path:
     return tmp_path / "model.tflite"
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize(
     "name",
     [
@@ -79,6 +80,7 @@ def test_a_file_is_imported_as_it_is(stored: Path) -> None:
     assert model.path == stored
 
 
+@pytest.mark.exhaustive
 def test_a_file_is_imported_for_another_shape(stored: Path) -> None:
     stored.write_bytes(ZOO["open_dimensions"]().data)
     model = import_model(stored, shapes={"t0": (2, 10, 3)}, limits=LIMITS)
@@ -98,6 +100,7 @@ def test_a_file_is_imported_for_another_shape(stored: Path) -> None:
     assert bad.value.code == "bad-shape"
 
 
+@pytest.mark.exhaustive
 def test_an_open_size_of_one_has_to_be_given(stored: Path) -> None:
     """A sound of one sample is no answer; a batch of one is. The proposal runs."""
     net = TfliteWriter()
@@ -144,6 +147,7 @@ def test_a_file_becomes_an_onnx_file(stored: Path, tmp_path: Path) -> None:
         check_tflite_outputs(model, [right + 1], [right], quantized=True)
 
 
+@pytest.mark.exhaustive
 def test_a_network_with_state_is_not_compared_with_litert(stored: Path, tmp_path: Path) -> None:
     net = TfliteWriter()
     handle = net.op("VAR_HANDLE", [], (), "resource", "VarHandleOptions", {"SharedName": "sum"})
@@ -157,6 +161,7 @@ def test_a_network_with_state_is_not_compared_with_litert(stored: Path, tmp_path
     assert [spec.name for spec in conversion.model.outputs][1:] == ["sum_next"]
 
 
+@pytest.mark.exhaustive
 def test_what_litert_lacks_is_converted_all_the_same(stored: Path, tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
     stored.write_bytes(CUSTOM["resampled"]().data)
@@ -164,6 +169,7 @@ def test_what_litert_lacks_is_converted_all_the_same(stored: Path, tmp_path: Pat
         import_tflite(stored, tmp_path / "net.onnx", limits=LIMITS)
 
 
+@pytest.mark.exhaustive
 def test_of_a_quantized_network_an_index_is_not_compared(stored: Path, tmp_path: Path) -> None:
     """LiteRT's rounding decides which of two equal numbers is the largest."""
     net = TfliteWriter()
@@ -189,6 +195,7 @@ def test_of_a_quantized_network_an_index_is_not_compared(stored: Path, tmp_path:
         assert caught.value.code == "conversion-differs"
 
 
+@pytest.mark.exhaustive
 def test_a_network_that_enlarges_rounding_may_differ_by_it(tmp_path: Path) -> None:
     """Its output is nothing but the rounding of two ways to add up."""
     g = GraphBuilder(seed=3)

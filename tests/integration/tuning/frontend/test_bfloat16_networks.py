@@ -152,7 +152,7 @@ def test_a_network_without_it_stays_as_it_is() -> None:
     assert narrow_tensors(g.model(OPSET)) == frozenset()
 
 
-@pytest.mark.matrix(every=3)
+@pytest.mark.matrix(every=6, each_value=False)
 @pytest.mark.parametrize("name", NETS)
 def test_it_compiles_for_this_cpu_and_gives_the_twins_answers(name: str, tmp_path: Path) -> None:
     model = import_model(saved(NETS[name](), tmp_path))
@@ -202,7 +202,7 @@ def scattered_rows() -> onnx.ModelProto:
     return g.close(g.node("ScatterND", g.narrow(zeros), places, x, reduction="add"), [4, 3])
 
 
-@pytest.mark.matrix(every=4)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("make", [casts, residue, chain, scattered_sum, scattered_rows])
 def test_on_a_cpu_each_result_is_rounded_once(make: Callable[[], onnx.ModelProto], tmp_path: Path) -> None:
     model = make()
@@ -243,7 +243,7 @@ def test_another_network_is_left_alone(tmp_path: Path) -> None:
     assert compute_bfloat16_in_float32(module).same_as(module)
 
 
-@pytest.mark.matrix(every=4, each_value=False)
+@pytest.mark.exhaustive
 @needs_nvcc
 @pytest.mark.parametrize("name", NETS)
 def test_it_becomes_machine_code_for_a_gpu(name: str, tmp_path: Path) -> None:

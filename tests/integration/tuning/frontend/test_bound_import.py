@@ -65,6 +65,7 @@ net (float[1, 6] x, int64[1, 2] i, int64[1, 2] d, bool on) => (float[1, 2] y) {
 }"""
 
 
+@pytest.mark.exhaustive
 def test_a_branch_that_is_not_taken_divides_and_gathers_within_bounds(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     path.write_bytes(onnx.parser.parse_model(GUARDED).SerializeToString())

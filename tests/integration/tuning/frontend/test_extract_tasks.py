@@ -63,6 +63,7 @@ def test_extracting_again_in_another_process_gives_the_same(
     assert extract_tasks(encoder, CPU) == encoder_tasks
 
 
+@pytest.mark.exhaustive
 def test_names_in_the_file_make_no_difference(encoder_tasks: tuple[TuningTask, ...], tmp_path: Path) -> None:
     renamed = onnx_models.encoder_block()
     for node in renamed.graph.node:
@@ -83,6 +84,7 @@ def test_targets_of_one_pipeline_share_workloads(
     assert [task.workload for task in host] == [task.workload for task in encoder_tasks]
 
 
+@pytest.mark.exhaustive
 def test_reshapes_are_no_tasks(tmp_path: Path) -> None:
     path = tmp_path / "net"
     path.write_bytes(onnx_models.residual_net().SerializeToString())
@@ -91,6 +93,7 @@ def test_reshapes_are_no_tasks(tmp_path: Path) -> None:
     assert any("conv2d" in name for name in names)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("target", ["cuda/sm_90", CPU])
 def test_weights_are_told_from_what_comes_of_inputs(tmp_path: Path, target: str) -> None:
     """A GPU's kernels are timed with large weights out of its cache, though no schedule changes their order."""
@@ -106,6 +109,7 @@ def test_weights_are_told_from_what_comes_of_inputs(tmp_path: Path, target: str)
         assert ("layout_free_buffers" in func.attrs) == may_pack
 
 
+@pytest.mark.exhaustive
 def test_convolutions_are_channels_last_on_a_cpu_and_clips_fuse_with_them(tmp_path: Path) -> None:
     path = tmp_path / "net"
     path.write_bytes(onnx_models.mobile_block().SerializeToString())
@@ -120,6 +124,7 @@ def test_convolutions_are_channels_last_on_a_cpu_and_clips_fuse_with_them(tmp_pa
     assert sum("minimum" in task.workload.name for task in convolutions) == 2
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("kind", ["open", "convolutions"])
 def test_an_import_extracts_the_same_tasks(kind: str, tmp_path: Path) -> None:
     network, shapes = (
@@ -135,7 +140,7 @@ def test_an_import_extracts_the_same_tasks(kind: str, tmp_path: Path) -> None:
     assert tasks == extract_tasks(model, "llvm")
 
 
-@pytest.mark.matrix(every=4, each_value=False)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "name", ["residual_net", "ragged", "encoder_block", "u_net", "mobile_block", "conv_1d", "squeeze_excite"]
 )

@@ -47,7 +47,7 @@ def refused(
     return caught.value
 
 
-@pytest.mark.matrix(every=2)
+@pytest.mark.matrix(every=10, each_value=False)
 @pytest.mark.parametrize("name", sorted({*onnx_models.ORDINARY}))
 def test_ordinary_networks_are_accepted(name: str, stored: Path) -> None:
     built = onnx_models.ORDINARY[name]()
@@ -62,6 +62,7 @@ def test_ordinary_networks_are_accepted(name: str, stored: Path) -> None:
     assert Model.from_json(model.to_json(), model.path) == model
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize(
     ("operator", "opset"), [("SimplifiedLayerNormalization", 17), ("LayerNormalization", 14)]
 )
@@ -98,7 +99,7 @@ def test_another_thread_ends_an_import_or_an_extraction(stored: Path) -> None:
             deque((work(cancellation=later) for _ in iter(int, 1)), maxlen=0)  # again and again
 
 
-@pytest.mark.matrix(every=3, each_value=False)
+@pytest.mark.matrix(every=5, each_value=False)
 @pytest.mark.parametrize("name", sorted(bad_models.REFUSED))
 def test_bad_models_are_refused_each_with_its_code(name: str, stored: Path) -> None:
     code, build = bad_models.REFUSED[name]
@@ -126,6 +127,7 @@ def test_nothing_is_left_behind(stored: Path, tmp_path: Path, monkeypatch: pytes
     assert list(stored.parent.iterdir()) == [stored]
 
 
+@pytest.mark.exhaustive
 def test_what_only_the_checker_of_onnx_insists_on_may_be_missing(stored: Path) -> None:
     """A graph without a name, a key twice in the metadata: published networks have them, and ONNX Runtime runs them."""
     built = onnx_models.ORDINARY["mlp"]()
@@ -137,6 +139,7 @@ def test_what_only_the_checker_of_onnx_insists_on_may_be_missing(stored: Path) -
     assert len(extract_tasks(model, parse_target("llvm"))) > 0
 
 
+@pytest.mark.exhaustive
 def test_weights_listed_as_inputs_are_none(stored: Path) -> None:
     built = onnx_models.mlp()
     for tensor in built.graph.initializer:
@@ -148,6 +151,7 @@ def test_weights_listed_as_inputs_are_none(stored: Path) -> None:
     assert [spec.name for spec in model.inputs] == ["x"]
 
 
+@pytest.mark.exhaustive
 def test_an_input_may_be_an_output_too(stored: Path) -> None:
     g = onnx_models.GraphBuilder()
     x = g.input("x", [4])
@@ -157,6 +161,7 @@ def test_an_input_may_be_an_output_too(stored: Path) -> None:
     assert len(import_model(write(stored, g.model().SerializeToString())).outputs) == 2
 
 
+@pytest.mark.exhaustive
 def test_parameters_are_counted(stored: Path) -> None:
     model = import_model(write(stored, onnx_models.mlp(features=(3, 5)).SerializeToString()))
     assert model.num_params == 3 * 5 + 5
@@ -174,12 +179,14 @@ class TestShapes:
         assert model.outputs[0].shape == (3, 10)
         assert dict(model.shapes) == {"x": (3, 32)}
 
+    @pytest.mark.exhaustive
     def test_a_named_dimension_is_bound_everywhere(self, stored: Path) -> None:
         path = write(stored, onnx_models.two_by_two(batch="N").SerializeToString())
         model = import_model(path, shapes={"left": (5, 6)})
         assert [spec.shape for spec in model.inputs] == [(5, 6), (5, 6)]
         assert dict(model.shapes) == {"left": (5, 6), "right.ids:0": (5, 6)}
 
+    @pytest.mark.matrix(every=3, each_value=False)
     @pytest.mark.parametrize("mark", ["?", "-1", " "])
     def test_marks_of_unknown_sizes_are_no_names(self, mark: str, stored: Path) -> None:
         path = write(stored, bad_models.input_of([mark, mark]))
@@ -188,6 +195,7 @@ class TestShapes:
         assert error.code == "unknown-dimension"
         assert error.fields["dimension"] == 0
 
+    @pytest.mark.exhaustive
     def test_an_input_without_any_shape_can_be_bound(self, stored: Path) -> None:
         path = write(stored, bad_models.input_of(None))
         assert import_model(path, shapes={"x": (2, 3)}).outputs[0].shape == (2, 3)
@@ -197,6 +205,7 @@ class TestShapes:
         assert error.code == "unknown-dimension"
         assert error.message.endswith("give its shape, for example: --shape x=1,...")
 
+    @pytest.mark.exhaustive
     def test_dimension_names_are_not_computed_with(self, stored: Path) -> None:
         # TVM reads them as arithmetic.
         path = write(stored, bad_models.input_of(["a+b*0", "7//0"]))
@@ -212,6 +221,7 @@ class TestShapes:
         assert error.fields["options"] == "--shape x=1,32"
         assert error.fields["proposal"] == {"shapes": {"x": [1, 32]}, "values": {}}
 
+    @pytest.mark.matrix(every=2, each_value=False)
     @pytest.mark.parametrize(
         ("shapes", "code", "words"),
         [
@@ -311,6 +321,7 @@ class TestLimits:
         assert caught.value.code == "no-such-file"
 
 
+@pytest.mark.exhaustive
 def test_deeply_nested_branches_are_accepted(stored: Path) -> None:
     model = import_model(write(stored, bad_models.deep_branches(25)))
     assert dict(model.operators)["Where"] == 25
@@ -322,6 +333,7 @@ def test_a_weight_whose_size_is_a_lie(stored: Path) -> None:
     assert refused(write(stored, built.SerializeToString())).code == "invalid-onnx"
 
 
+@pytest.mark.exhaustive
 def test_half_precision_is_accepted(stored: Path) -> None:
     g = onnx_models.GraphBuilder()
     x = g.input("x", [1, 2, 9, 9], TensorProto.FLOAT16)
@@ -340,6 +352,7 @@ def test_the_model_file_is_only_read(stored: Path) -> None:
     assert onnx.load_model_from_string(stored.read_bytes()).graph.input[0].name == "x"
 
 
+@pytest.mark.exhaustive
 def test_the_mask_of_a_dropout_is_of_booleans(stored: Path) -> None:
     graph = onnx_models.GraphBuilder()
     y, mask = graph.node("Dropout", graph.node("Relu", graph.input("x", [1, 8])), outputs=2)

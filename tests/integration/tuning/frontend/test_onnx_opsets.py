@@ -44,7 +44,7 @@ def check_numbers(model: onnx.ModelProto, folder: Path) -> None:
         assert comparison.ok, f"{comparison.name}: {comparison.message}"
 
 
-@pytest.mark.matrix(every=6, each_value=False)
+@pytest.mark.matrix(every=21, each_value=False)
 @pytest.mark.parametrize(("name", "opset"), CHOSEN)
 def test_networks_of_every_opset(name: str, opset: int, tmp_path: Path) -> None:
     check_numbers(onnx_zoo.build(name, opset), tmp_path)
@@ -76,6 +76,7 @@ def training_dropout(g: GraphBuilder) -> list[Any]:
     return [g.node("Dropout", g.input("x", [1, 8]), ratio, training)]
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize(
     ("build", "operator", "words"),
     [

@@ -105,6 +105,7 @@ def test_the_artifact_computes_in_bytes_and_its_report_says_the_cost(
     assert np.abs(given - expected).mean() <= 0.1 * np.sqrt(np.square(expected).mean())
 
 
+@pytest.mark.exhaustive
 def test_layers_that_lose_too_much_stay_float(samples: Path, tmp_path: Path) -> None:
     model = import_model(saved(conv_net(spread=300.0), tmp_path / "spread.onnx"))
     loose = quantise_model(model, samples, tmp_path / "loose.onnx", max_error=1.0).quantisation
@@ -190,6 +191,7 @@ def test_one_form_serves_all_sets_of_shapes(tmp_path: Path) -> None:
         assert np.abs(given - expected).mean() <= 0.05 * np.sqrt(np.square(expected).mean())
 
 
+@pytest.mark.exhaustive
 def test_values_that_inputs_are_bound_to_stay_bound(tmp_path: Path) -> None:
     g = GraphBuilder(seed=2)
     scale = g.input("scale", [], TensorProto.FLOAT)
@@ -204,6 +206,7 @@ def test_values_that_inputs_are_bound_to_stay_bound(tmp_path: Path) -> None:
     assert [spec["name"] for spec in artifact.manifest["inputs"]] == ["x"]
 
 
+@pytest.mark.exhaustive
 def test_an_old_opset_is_read(samples: Path, tmp_path: Path) -> None:
     network = conv_net()
     network.opset_import[0].version = 11
@@ -254,6 +257,7 @@ def resizing(opset: int) -> onnx.ModelProto:
     return network
 
 
+@pytest.mark.exhaustive
 def test_the_error_is_that_of_the_file_where_onnx_would_convert_it_wrongly(tmp_path: Path) -> None:
     model = import_model(saved(resizing(10), tmp_path / "resize.onnx"))
     x = np.random.default_rng(0).standard_normal((4, 1, 8, 10, 10)).astype(np.float32)
@@ -266,6 +270,7 @@ def test_the_error_is_that_of_the_file_where_onnx_would_convert_it_wrongly(tmp_p
     assert error == pytest.approx(quantised.quantisation.worst.mean, rel=0.3)
 
 
+@pytest.mark.exhaustive
 def test_an_opset_without_quantised_networks_is_named(tmp_path: Path) -> None:
     model = import_model(saved(resizing(9), tmp_path / "upsample.onnx"))
     np.savez(tmp_path / "x.npz", x=np.ones((2, 1, 8, 10, 10), np.float32))
@@ -274,6 +279,7 @@ def test_an_opset_without_quantised_networks_is_named(tmp_path: Path) -> None:
     assert caught.value.code == "quantise-failed"
 
 
+@pytest.mark.exhaustive
 def test_products_of_two_activations_stay_float(tmp_path: Path) -> None:
     g = GraphBuilder(seed=2)
     x = g.input("x", [8, 16])
@@ -295,6 +301,7 @@ def test_products_of_two_activations_stay_float(tmp_path: Path) -> None:
     assert sorted(source.count("DequantizeLinear") for source in sources) == [0, 2]
 
 
+@pytest.mark.exhaustive
 def test_products_of_doubles_are_nothing_to_quantise(tmp_path: Path) -> None:
     g = GraphBuilder(seed=2)
     x = g.node("Cast", g.input("x", [1, 16]), to=TensorProto.DOUBLE)
@@ -307,6 +314,7 @@ def test_products_of_doubles_are_nothing_to_quantise(tmp_path: Path) -> None:
     assert caught.value.code == "nothing-to-quantise"
 
 
+@pytest.mark.exhaustive
 def test_a_name_of_the_quantisers_own_is_named(tmp_path: Path) -> None:
     g = GraphBuilder(seed=2)
     x = g.input("x", [1, 16])

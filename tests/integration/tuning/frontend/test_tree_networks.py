@@ -90,6 +90,7 @@ def check(model: onnx.ModelProto, x: NDArray[Any], folder: Path) -> None:
         np.testing.assert_allclose(output, other, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("count", [1, 40, 43])
 @pytest.mark.parametrize(
     ("targets", "options"),
@@ -158,6 +159,7 @@ def test_membership_of_sets(tmp_path: Path) -> None:
     check(model, x, tmp_path)
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
 @pytest.mark.parametrize("labels", [[7, 3, 5], [4, 9]])
 def test_classes_of_which_each_has_weights(labels: list[int], transform: str, tmp_path: Path) -> None:
@@ -186,6 +188,7 @@ def test_two_classes_of_which_one_has_weights(transform: str, is_positive: bool,
     check(g.model(), rows(16), tmp_path)
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("bases", [[], [0.3]])
 @pytest.mark.parametrize(
     ("transform", "is_positive"), [("NONE", True), ("LOGISTIC", False), ("SOFTMAX", False)]
@@ -241,6 +244,7 @@ def of_no_nodes(trees: dict[str, list[Any]]) -> None:
     trees.clear()
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

@@ -44,6 +44,7 @@ def test_a_time_out_fails_the_candidate_alone(tmp_path: Path) -> None:
         assert outcomes(builder.build(inputs_for(builder, task, 2))) == [Outcome.OK] * 2
 
 
+@pytest.mark.exhaustive
 def test_a_crash_fails_the_candidate_alone(tmp_path: Path) -> None:
     task = sample_task("conv2d", size=14, channels=16)
     with LocalBuilder(workers=1, work_dir=tmp_path) as builder:
@@ -72,6 +73,7 @@ def test_a_build_says_how_much_of_it_was_applying_the_config(tmp_path: Path) -> 
     assert again.apply_sec == 0  # known: nothing was applied
 
 
+@pytest.mark.exhaustive
 def test_a_child_that_has_grown_is_replaced(tmp_path: Path) -> None:
     task = sample_task("matmul", n=32)
     with LocalBuilder(workers=1, work_dir=tmp_path) as builder:
@@ -111,6 +113,7 @@ def test_a_kernel_that_was_built_lately_is_not_built_again(tmp_path: Path) -> No
         assert builder._workers[0]._cache.hits == 6
 
 
+@pytest.mark.exhaustive
 def test_builds_can_be_taken_one_by_one_and_left(tmp_path: Path) -> None:
     task = sample_task("matmul", n=32)
     with LocalBuilder(workers=1, work_dir=tmp_path) as builder:
@@ -161,6 +164,7 @@ def test_an_interrupt_ends_a_build_and_the_builder_stays_usable(tmp_path: Path) 
         assert outcomes(builder.build(inputs[:1])) == [Outcome.OK]
 
 
+@pytest.mark.exhaustive
 def test_a_target_nobody_can_schedule_for_is_refused(tmp_path: Path) -> None:
     workload = sample_task("matmul", n=32).workload
     task = TuningTask(workload=workload, target=Target(kind="no-such-kind"), weight=1)

@@ -165,6 +165,7 @@ def sets(tiny_net: TunedNet, tmp_path: Path) -> list[InputSet]:
         reference.close()
 
 
+@pytest.mark.exhaustive
 def test_an_artifact_is_run_where_the_gpu_is(
     runner: DeviceRun, compiled: tuple[Artifact, Coverage], sets: list[InputSet], tmp_path: Path
 ) -> None:
@@ -188,6 +189,7 @@ def test_an_artifact_is_run_where_the_gpu_is(
         artifact_check(sets, LIMITS, Cancellation(), runner)(damaged)
 
 
+@pytest.mark.exhaustive
 def test_a_device_that_offers_nothing_is_no_error(
     compiled: tuple[Artifact, Coverage], tiny_net: TunedNet, sets: list[InputSet], tmp_path: Path
 ) -> None:
@@ -210,6 +212,7 @@ def pose_as_gpu(monkeypatch: pytest.MonkeyPatch, device_run: Callable[..., Devic
     monkeypatch.setattr(load_phase, "DeviceRun", device_run)
 
 
+@pytest.mark.exhaustive
 def test_a_compile_for_a_device_asks_it(
     farm: LocalRpc, tiny_net: TunedNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +241,7 @@ def test_a_compile_for_a_device_asks_it(
     assert artifact.path.is_file()
 
 
+@pytest.mark.exhaustive
 def test_a_compile_that_will_be_stopped_soon_times_nobody(
     farm: LocalRpc, tiny_net: TunedNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ def test_where_none_is_wanted_none_is_started(tmp_path: Path) -> None:
     assert why == "not asked for"
 
 
+@pytest.mark.exhaustive
 def test_what_they_may_take_leaves_time_for_what_follows(tmp_path: Path) -> None:
     assert budget_sec(None, 4000.0) == BUDGET_SEC
     assert budget_sec(1800.0, 100.0) == BUDGET_SEC

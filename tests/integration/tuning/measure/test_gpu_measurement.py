@@ -154,6 +154,7 @@ def test_a_device_that_tells_nothing_is_measured_all_the_same(kernel: MeasureInp
     assert result.facts == {"gpu": {"l2": "warm"}}
 
 
+@pytest.mark.exhaustive
 def test_what_an_illegal_access_leaves_is_thrown_away(tmp_path: Path) -> None:
     illegal, uses_gpu = bad_kernel("illegal", tmp_path), bad_kernel("after-illegal", tmp_path)
     limits = ChildLimits(memory_bytes=None)

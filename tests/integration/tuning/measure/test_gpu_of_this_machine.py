@@ -109,6 +109,7 @@ def test_nor_does_that_of_a_device(driver: Driver, kernel: MeasureInput, tmp_pat
     assert result.run_sec == 0.0
 
 
+@pytest.mark.exhaustive
 def test_which_one_cuda_counts_first(tmp_path: Path) -> None:
     compiler = shutil.which("cc") or shutil.which("gcc") or "clang"
     stub = str(RECORDED / "cuda_stub.c")

@@ -34,6 +34,7 @@ def test_of_this_machine() -> None:
     check(measure_peak(detect_host_target(), threads=2, memory_bytes=LITTLE_BYTES))
 
 
+@pytest.mark.exhaustive
 def test_of_a_device_over_rpc() -> None:
     with local_rpc(threads=2) as server:
         peak = measure_peak(
@@ -58,6 +59,7 @@ def test_a_target_without_fused_multiply_adds_has_no_peak_of_them() -> None:
     assert len(peak.bandwidth) == 3
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize(
     ("target", "width", "instruction"),
     [

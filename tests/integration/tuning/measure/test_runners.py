@@ -136,6 +136,7 @@ def outcomes_if_there(runner: RpcRunner, inputs: list[MeasureInput]) -> list[Out
     return [] if Outcome.INFRASTRUCTURE_ERROR in results else results
 
 
+@pytest.mark.exhaustive
 def test_a_crash_that_takes_the_server_along_is_no_candidates_fault(
     good: list[MeasureInput], tmp_path: Path
 ) -> None:
@@ -179,6 +180,7 @@ def is_loaded(name: str) -> bool:
     return False
 
 
+@pytest.mark.exhaustive
 def test_a_server_that_is_started_anew_is_no_candidates_fault(
     good: list[MeasureInput], tmp_path: Path
 ) -> None:
@@ -205,6 +207,7 @@ def test_a_server_that_is_started_anew_is_no_candidates_fault(
                 second.kill()
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("where", ["local", "rpc"])
 def test_closing_ends_a_measurement_in_another_thread(
     good: list[MeasureInput], farm: LocalRpc, tmp_path: Path, where: str
@@ -223,6 +226,7 @@ def test_closing_ends_a_measurement_in_another_thread(
     assert outcomes(results) == [Outcome.INFRASTRUCTURE_ERROR] * 2
 
 
+@pytest.mark.exhaustive
 def test_indices_stay_in_range_and_other_dtypes_are_measured(builder: LocalBuilder) -> None:
     inputs = kernels(builder, sample_task("gather", n=16), 1) * 2
     for dtype in ("float16", "float64", "int8", "int32"):

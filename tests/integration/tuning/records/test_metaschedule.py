@@ -72,7 +72,7 @@ def records_of(workload: Workload, count: int, target: Target = CPU) -> list[Tun
 
 @pytest.fixture(scope="module")
 def tvms_database(tiny_net: TunedNet, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The work folder of a search of TVM's own for the first kernel of the tiny network: stock, but for where it builds."""
+    """The work folder of a search of TVM's own for the first kernel of the tiny network: stock, but for where it builds and its population."""
     from tvm.ir.utils import derived_object
     from tvm.s_tir import meta_schedule as ms
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
@@ -104,6 +104,9 @@ def tvms_database(tiny_net: TunedNet, tmp_path_factory: pytest.TempPathFactory) 
         num_trials_per_iter=TRIALS,
         num_tuning_cores=1,
         builder=HereBuilder(),
+        strategy=ms.search_strategy.EvolutionarySearch(
+            population_size=32, init_min_unmeasured=8, genetic_num_iters=2
+        ),
         seed=1,
     )
     return folder
@@ -176,6 +179,7 @@ def test_tvms_own_flow_applies_a_record_of_ours(tmp_path: Path) -> None:
     np.testing.assert_allclose(result.numpy(), values[0] @ values[1], rtol=1e-4)
 
 
+@pytest.mark.exhaustive
 def test_what_goes_out_comes_back(tmp_path: Path) -> None:
     """Kernels that share their work among threads, and such that run on one, as the smallest always do."""
     workloads = [
@@ -225,6 +229,7 @@ def test_a_confirmed_config_goes_out_with_its_confirmation_alone(tmp_path: Path)
     assert json.loads((tmp_path / RECORDS).read_text())[1][1] == [3e-5]
 
 
+@pytest.mark.exhaustive
 def test_records_of_no_config_are_counted(database: Path) -> None:
     workload, (trace, run_secs, target, args) = json.loads((database / RECORDS).read_text().splitlines()[0])
     parallel = json.loads(json.dumps(trace).replace('"meta_schedule.unroll_explicit"', '"another.mark"'))

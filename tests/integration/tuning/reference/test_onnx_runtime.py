@@ -33,6 +33,7 @@ def test_what_was_prepared_is_timed(reference: Reference) -> None:
         assert min(sample["groups_sec"]) <= sample["sample_sec"] <= max(sample["groups_sec"])
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_started_to_prepare(reference: Reference, tmp_path: Path) -> None:
     with recording() as log:
         reference.prepare_timed(tmp_path / "inputs.npz")

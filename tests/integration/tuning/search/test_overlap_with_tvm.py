@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
+import pytest
 from farm_processes import command_line
 from waiting import wait_gone, wait_until
 
@@ -64,6 +65,7 @@ def test_kernels_of_the_next_round_are_built_while_one_is_measured(tmp_path: Pat
         assert list(kernels.iterdir()) == []
 
 
+@pytest.mark.exhaustive
 def test_a_round_thrown_away_ends_its_builds_and_the_builder_stays_usable(tmp_path: Path) -> None:
     task = sample_task("conv2d", size=14, channels=16)
     with LocalBuilder(workers=2, work_dir=tmp_path) as builder:

@@ -76,6 +76,7 @@ def test_two_tasks_are_tuned_and_the_run_resumes(tmp_path: Path) -> None:
     assert (second.tasks[1].moved_bytes or 0) > 0
 
 
+@pytest.mark.exhaustive
 def test_a_small_kernel_without_choices_is_spent() -> None:
     """An element-wise kernel has a handful of schedules on a CPU."""
     task = sample_task("relu", n=1000)
@@ -90,9 +91,21 @@ def test_a_small_kernel_without_choices_is_spent() -> None:
     assert 1 <= result.trials < 200
 
 
-@pytest.mark.timeout(1200)
 def test_metaschedules_own_search_proposes_what_our_builder_builds() -> None:
-    """And survives the death of its child."""
+    task = sample_task("matmul", n=64)
+    with LocalBuilder(workers=1) as builder, LocalRunner(timing=QUICK) as runner:
+        tuner = make_tuner("evolutionary", task, builder.config_space(task), seed=3)
+        results = run_round(tuner, task, 8, MeasureOption(builder=builder, runner=runner))
+        tuner.close()
+    assert len({result.config.key for result in results}) == 8
+    # Nothing snaps: what MetaSchedule proposes has been applied before.
+    assert all(result.asked == result.config for result in results)
+    assert {result.outcome for result in results} == {Outcome.OK}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(1200)
+def test_metaschedules_own_search_survives_the_death_of_its_child() -> None:
     task = sample_task("matmul", n=64)
     with LocalBuilder(workers=1) as builder, LocalRunner(timing=QUICK) as runner:
         space = builder.config_space(task)
@@ -114,7 +127,6 @@ def test_metaschedules_own_search_proposes_what_our_builder_builds() -> None:
     assert len(first) == 8
     assert len(second) == 12
     assert len({config.key for config in (*(result.config for result in results), *after_its_death)}) == 36
-    # Nothing snaps: what MetaSchedule proposes has been applied before.
     assert all(r.asked == r.config for r in results)
     assert {r.outcome for r in results} == {Outcome.OK}
     assert len(third) == 8

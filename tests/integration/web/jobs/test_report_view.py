@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from page_browser import Browser
 
-from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.report.numbers import set_report
 
 COVERED = {"coverage": {"tasks": 2, "covered": 2}}
-
-
-@pytest.fixture
-def done(farm):
-    farm.add_device()
-    job = farm.submit(farm.ready_model(Scenario(tasks=3, failing=0.2, seed=5)), trials=60, tuner="random")
-    farm.run()
-    return farm.job(job.id)
 
 
 def give_report(farm, job, report) -> None:

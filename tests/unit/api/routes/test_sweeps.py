@@ -87,6 +87,7 @@ def test_equal_keys_make_one_sweep(client: TestClient, ready_model: Model, probl
     problem(other, 409, "idempotency-key-reused")
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize(
     ("change", "status", "code"),
     [

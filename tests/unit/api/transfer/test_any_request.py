@@ -125,6 +125,7 @@ def caller(
     return Caller(client, describe(app), known)
 
 
+@pytest.mark.exhaustive
 @given(data=st.data())
 @settings(deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
 def test_nothing_breaks_it(caller: Caller, data: st.DataObject) -> None:

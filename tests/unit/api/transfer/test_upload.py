@@ -49,6 +49,7 @@ def chunked(size_bytes: int) -> Iterator[bytes]:
     yield os.urandom(size_bytes - 2)
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize(
     ("size_bytes", "max_bytes", "status", "code"),
     [

@@ -161,6 +161,7 @@ def test_a_small_space_is_shared_and_spent(farm, engine, workers) -> None:
     assert len({trial.config_key for trial in farm.trials(job.id)}) == 4
 
 
+@pytest.mark.exhaustive
 def test_two_jobs_come_to_share_the_devices(farm, engine, workers) -> None:
     for number in range(4):
         farm.add_device(f"dev-{number}")

@@ -80,6 +80,7 @@ def test_unknown_and_repeated_jobs_are_refused(farm, jobs: list[str]) -> None:
         compare(farm, jobs[0], "job_none")
 
 
+@pytest.mark.exhaustive
 def test_a_job_without_a_search_shows_the_times_in_its_artifact(farm) -> None:
     farm.add_device()
     model = farm.ready_model(Scenario(tasks=2))

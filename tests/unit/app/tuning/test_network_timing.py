@@ -259,6 +259,7 @@ def test_a_network_whose_files_are_gone_is_not_timed(farm: Farm) -> None:
     assert farm.job(job.id).trials > 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("cheap")
 def test_of_two_tracks_one_times_it(farm: Farm) -> None:
     farm.add_device("dev-1")

@@ -74,6 +74,7 @@ def test_every_file_of_the_zoo_is_recorded() -> None:
     assert set(OUTPUTS) == set(ZOO)
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("name", list(ZOO))
 def test_the_numbers_are_litert_s(name: str) -> None:
     check(ZOO[name](), OUTPUTS[name])

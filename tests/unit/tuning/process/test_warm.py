@@ -86,6 +86,7 @@ def test_a_child_that_died_while_it_waited_is_replaced(waiting: int) -> None:
         assert child.pid not in (waiting, _waiting_pid())
 
 
+@pytest.mark.exhaustive
 def test_work_in_the_background_leaves_it_to_others(waiting: int) -> None:
     with in_background(), ChildProcess(IMPORT) as child:
         child.start()
@@ -129,6 +130,7 @@ def test_an_early_child_serves_the_call_that_it_was_started_for() -> None:
         assert child.sandbox == sandbox
 
 
+@pytest.mark.exhaustive
 def test_an_early_child_that_nobody_takes_ends() -> None:
     early = EarlyChild("tvm")
     assert early._running is not None
@@ -145,6 +147,7 @@ def test_in_the_background_no_child_is_early() -> None:
         assert EarlyChild("tvm")._running is None
 
 
+@pytest.mark.exhaustive
 def test_a_waiting_child_that_others_reaped_is_replaced(waiting: int) -> None:
     """Who embeds the engine may wait for all children of its process."""
     os.kill(waiting, signal.SIGKILL)

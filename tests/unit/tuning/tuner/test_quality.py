@@ -35,6 +35,7 @@ def test_learning_beats_chance(tuner_name: str) -> None:
     assert learnt < 0.9 * chance
 
 
+@pytest.mark.exhaustive
 def test_history_of_another_device_gives_a_good_first_batch() -> None:
     """The other device is twice as slow and orders configs alike."""
     space = conv_space()

@@ -32,13 +32,13 @@ def import_intrinsics(target: Target, *, tensor_cores: bool = False) -> None:
         importlib.import_module(f"{_PACKAGE}.{_cpu_family(target)}")
     elif target.kind == "cuda" and tensor_cores:
         load_backend(target.kind)
-        with _modules_by_file():
+        with modules_by_file():
             importlib.import_module(f"{_PACKAGE}.cuda")
             register_bfloat16()
 
 
 @contextmanager
-def _modules_by_file() -> Iterator[None]:
+def modules_by_file() -> Iterator[None]:
     """Let `inspect.getmodule` remember the module of each file during the block.
 
     Each definition in TVMScript asks for the whole stack, with each frame's module. Python does not remember that a frame has

@@ -18,7 +18,7 @@ from tunefarm_tuning.target.gpu import limits_of
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.launches import launches_of
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
-from tunefarm_tuning.tvm.base.tensor_intrinsics import import_intrinsics
+from tunefarm_tuning.tvm.base.tensor_intrinsics import import_intrinsics, modules_by_file
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, schedule_of, walk
 from tunefarm_tuning.tvm.default_schedules.stage import blocks_of, finished, inline_stages
 
@@ -48,7 +48,6 @@ def with_gpu_schedules(
         plain: Skip DLight's rules. Such kernels are the reference where a kernel is said to be wrong.
         fits: Accepts a scheduled kernel; if it returns False, the next rule is tried. None: every kernel fits.
     """
-    # DLight itself imports the intrinsics of tensor cores if it uses them, which takes seconds.
     import_intrinsics(target)
     result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
     for name, func in module.functions.items():
@@ -90,7 +89,8 @@ def _by_dlight(func: tirx.PrimFunc, machine: tvm.target.Target) -> Iterator[tirx
     gpu = dlight.gpu
     for rule in (gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback()):
         try:
-            space = rule.apply(func, machine, False)
+            with modules_by_file():  # DLight imports the intrinsics of tensor cores if it uses them
+                space = rule.apply(func, machine, False)
         except Exception as error:  # noqa: BLE001  (a rule asserts what it expects; the next one may fit)
             raise_if_out_of_memory(error)
             continue

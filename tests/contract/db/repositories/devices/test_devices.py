@@ -83,6 +83,7 @@ def stored(state: DeviceState, uow: UnitOfWork, device: Any) -> None:
         )
 
 
+@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize("event", list(DeviceEvent))
 def test_every_event_does_what_the_table_says(uow: UnitOfWork, seed: Any, event: DeviceEvent) -> None:
     device = seed.device()

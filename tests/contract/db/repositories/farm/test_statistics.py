@@ -116,6 +116,7 @@ def test_the_size_of_the_database(uow: UnitOfWork) -> None:
         assert repos.statistics.database_bytes() > 10_000
 
 
+@pytest.mark.exhaustive
 def test_a_look_reads_no_history(uow: UnitOfWork, seed: Any, new_trial: Any) -> None:
     """10^5 trials and 2 * 10^4 finished steps: no query of a look goes through them."""
     job = seed.job()

@@ -26,6 +26,7 @@ def drive(uow: UnitOfWork, job: Job, to: JobState) -> None:
             repos.jobs.move(job.id, state)
 
 
+@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize("origin", list(JobState))
 def test_states_change_by_the_table_alone(uow: UnitOfWork, seed: Any, origin: JobState) -> None:
     model = seed.model()

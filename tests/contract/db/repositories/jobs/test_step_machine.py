@@ -215,6 +215,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert not [event for event in repos.events.after(self.job_id) if event.kind == "late"]
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 def test_the_queue_agrees_with_its_model(uow: UnitOfWork, expire: Any) -> None:
     run_state_machine_as_test(
         lambda: QueueMachine(uow, expire),

@@ -34,6 +34,7 @@ def other_work() -> Iterator[None]:
             other.wait()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("alone_sec", "kept"), [(1e-9, True), (1.0, False)])
 def test_where_other_work_disturbs_the_timings_the_kernels_own_times_decide(
     tiny_net: TunedNet,

@@ -187,6 +187,7 @@ def test_sizes_whose_product_does_not_fit_are_refused(rows: tuple[Path, Artifact
             np.testing.assert_allclose(result, expected(path, {"x": x})[0], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_conditions_are_listed_and_odd_sizes_compared(rows: tuple[Path, Artifact]) -> None:
     artifact = rows[1]
     assert [item["inputs"]["x"] for item in artifact.report["other_shapes"]["compared"]] == [
@@ -197,6 +198,7 @@ def test_conditions_are_listed_and_odd_sizes_compared(rows: tuple[Path, Artifact
     assert others["conditions"] == ["n * t has to be a multiple of 4"]
 
 
+@pytest.mark.exhaustive
 def test_compiled_code_refuses_sizes_itself(rows: tuple[Path, Artifact], tmp_path: Path) -> None:
     """As a C++ program calls it, without the loader's checks."""
     extract_library(rows[1].path, tmp_path / "lib.so")
@@ -279,6 +281,7 @@ def test_code_that_takes_too_long_to_build_is_left_out(
     assert y.shape == (2, 4)
 
 
+@pytest.mark.exhaustive
 def test_a_job_whose_time_is_spent_builds_no_code_for_all_sizes(tmp_path: Path) -> None:
     model = import_model(written(mlp(batch="batch", features=(8, 4)), tmp_path), shapes={"x": (2, 8)})
     artifact = tunefarm_tuning.compile(model, output=tmp_path / "net", baseline=False, goal_sec=1.0)
@@ -300,6 +303,7 @@ def test_the_build_of_code_for_all_sizes_ends_with_the_time_of_the_job(
     assert artifact.report["phases_sec"]["other-shapes"] < 60.0
 
 
+@pytest.mark.exhaustive
 def test_why_there_is_no_code_for_all_sizes(tmp_path: Path) -> None:
     g = GraphBuilder()
     x = g.input("x", [1, "n"])
@@ -317,6 +321,7 @@ def test_why_there_is_no_code_for_all_sizes(tmp_path: Path) -> None:
     assert artifact.manifest["format_version"] == 1
 
 
+@pytest.mark.exhaustive
 def test_a_file_of_fixed_shapes_has_none(tmp_path: Path) -> None:
     artifact = tunefarm_tuning.compile(
         import_model(written(mlp(), tmp_path)), output=tmp_path / "net", baseline=False

@@ -114,7 +114,7 @@ def _fields(model: Model) -> dict[str, Any]:
     return {name: getattr(model, name) for name in Model.__dataclass_fields__}
 
 
-@pytest.mark.matrix(every=2)
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_layer_that_is_off_by_a_thousandth_is_refused_by_name(tmp_path: Path, name: str) -> None:
     job = faulty_job(tmp_path / "work", name)
@@ -128,7 +128,7 @@ def test_a_layer_that_is_off_by_a_thousandth_is_refused_by_name(tmp_path: Path, 
     assert not (tmp_path / "a.tunefarm").exists()
 
 
-@pytest.mark.matrix(every=3)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("name", "segments"), [("saturated", 4), ("quantised", 9)])
 def test_segments_of_a_right_network_are_right(tmp_path: Path, name: str, segments: int) -> None:
     job = faulty_job(tmp_path / "work", name)

@@ -65,6 +65,7 @@ def opened(name: str, network: BaselineNetwork) -> Iterator[tuple[Baseline, Loca
         yield baseline, child
 
 
+@pytest.mark.matrix(every=4, each_value=False)
 @pytest.mark.parametrize(
     ("name", "is_tflite"),
     [("openvino", False), ("openvino", True), ("openvino_default", False), ("litert", True)],
@@ -91,6 +92,7 @@ def test_it_is_timed_and_compared_with_the_reference(name: str, is_tflite: bool,
     assert facts.checks["max_rel_error"] < 1e-4
 
 
+@pytest.mark.exhaustive
 def test_outputs_that_are_wrong_are_told_apart(tmp_path: Path) -> None:
     with network_of(conv_net(tmp_path / "net.onnx"), tmp_path) as network:
         (right,) = load_arrays(network.input_set.expected)
@@ -102,6 +104,7 @@ def test_outputs_that_are_wrong_are_told_apart(tmp_path: Path) -> None:
     assert "outside the tolerance" in baseline.facts.checks["message"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", list(KINDS))
 def test_a_file_that_it_cannot_read_is_a_note(name: str, tmp_path: Path) -> None:
     with network_of(conv_net(tmp_path / "net.onnx"), tmp_path) as network:
@@ -116,6 +119,7 @@ def test_a_file_that_it_cannot_read_is_a_note(name: str, tmp_path: Path) -> None
     assert str(tmp_path) not in baseline.facts.missing, "reports are passed on"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["openvino", "litert"])
 def test_where_it_is_not_installed_a_note_says_how_to_get_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -120,6 +120,7 @@ def test_floats_that_go_through_bytes_are_not_taken_apart(
     assert re.search(r"\t(s?q?xtn|uzp1)2?\t", bytes_alone), "bytes that are stored stay bytes"
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("lanes", [1, _LANES])
 @pytest.mark.parametrize("name", ROUNDINGS)
 @pytest.mark.parametrize("machine", ["arm", "riscv64"])

@@ -41,6 +41,7 @@ def run(func: Any, target: str, arrays: list[np.ndarray[Any, Any]]) -> np.ndarra
     return np.asarray(result.numpy())
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.skipif(is_arm64(detect_host_target()), reason="these are CPUs of x86")
 @pytest.mark.parametrize("target", CPUS)
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ def softmax(x: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("operators", [("Softmax",), ()], ids=["of a kernel's", "of an input"])
 def test_the_only_output_is_a_view(tmp_path: Path, operators: tuple[str, ...]) -> None:
     module = prepared(tmp_path, *operators)

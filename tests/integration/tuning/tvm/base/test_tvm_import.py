@@ -40,6 +40,7 @@ def test_a_process_for_cpus_lacks_what_other_devices_need_alone(whole: set[str])
     assert ours < whole
 
 
+@pytest.mark.exhaustive
 def test_with_their_backends_it_lacks_nothing(whole: set[str]) -> None:
     kinds = "'cuda metal rocm trn opencl vulkan webgpu hexagon adreno'.split()"
     assert set(run(f"{_OURS}; [load_backend(kind) for kind in {kinds}]; {_LIST}")) == whole
@@ -65,5 +66,6 @@ def test_the_runtime_alone_is_imported_too() -> None:
     assert run(code, TVM_USE_RUNTIME_LIB="1") == ["True True"]
 
 
+@pytest.mark.exhaustive
 def test_it_changes_nothing_where_tvm_was_imported_before() -> None:
     assert run(f"import tvm; {_OURS}; print(tvm.backend.loader.is_loaded('cuda'))") == ["True"]

@@ -73,6 +73,7 @@ OUTSIDE = ["not aligned", "the end of what is no whole number of vectors"]
 SHUFFLED = [name for name in PATTERNS if name not in (*OUTSIDE, "three lanes", "a tail that fills no vector")]
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("dtype", ["float32", "int8", "float16", "int64", "bool"])
 @pytest.mark.parametrize("name", PATTERNS)
 def test_the_elements_are_the_same(name: str, dtype: str) -> None:

@@ -82,6 +82,7 @@ def test_samples_of_a_networks_time_send_its_inputs_once(
     assert sent == [1.0, 1.0], "a new session has none"
 
 
+@pytest.mark.exhaustive
 def test_other_inputs_are_sent(library: Path, tmp_path: Path, sent: list[float]) -> None:
     outputs = tmp_path / "outputs.npz"
     files = [

@@ -27,7 +27,7 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
 }
 
 
-@pytest.mark.matrix(every=2)
+@pytest.mark.matrix(every=6, each_value=False)
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("machine", ["arm", "riscv64"])
 def test_default_schedules_compute_what_x86_computes(machine: str, name: str, tmp_path: Path) -> None:

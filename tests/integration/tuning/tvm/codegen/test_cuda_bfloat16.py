@@ -80,7 +80,7 @@ def legal_config(space: DesignSpace, config_space: ConfigSpace, tensor_cores: in
     raise AssertionError(f"no config of {len(rows)} is legal")
 
 
-@pytest.mark.matrix(every=4)
+@pytest.mark.matrix(every=6, each_value=False)
 @pytest.mark.parametrize("arch", [80, 90])
 @pytest.mark.parametrize(
     ("workload", "kinds"), [(MATMUL, (WMMA, MMA)), (CONV, (WMMA,))], ids=["matmul", "conv2d"]
@@ -175,6 +175,7 @@ def test_a_builder_builds_them(tmp_path: Path) -> None:
     assert [result.failure for result in results] == [None, None]
 
 
+@pytest.mark.exhaustive
 def test_a_search_tries_them() -> None:
     kind, size = MATMUL
     task = sample_task(kind, **size, dtype="bfloat16", wide=1, target="cuda/sm_90")

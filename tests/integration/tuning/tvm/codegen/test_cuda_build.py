@@ -69,16 +69,20 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBuilder]:
         yield builder
 
 
-@pytest.mark.matrix(every=5, each_value=False)
 @needs_nvcc
 @pytest.mark.parametrize(
     ("arch", "kind", "sizes"),
     [
         (80, "softmax", {"n": 64}),
-        (90, "conv2d", {"size": 14, "channels": 16}),
-        (80, "matmul", {"n": 128, "dtype": "float32"}),
-        (80, "matmul", {"n": 128, "dtype": "float16"}),
-        (90, "matmul", {"n": 128, "dtype": "float16"}),
+        *(
+            pytest.param(*case, marks=pytest.mark.exhaustive)
+            for case in (
+                (90, "conv2d", {"size": 14, "channels": 16}),
+                (80, "matmul", {"n": 128, "dtype": "float32"}),
+                (80, "matmul", {"n": 128, "dtype": "float16"}),
+                (90, "matmul", {"n": 128, "dtype": "float16"}),
+            )
+        ),
     ],
 )
 def test_a_library_holds_machine_code_of_its_architecture_and_no_source(
@@ -163,6 +167,7 @@ def test_a_kernel_that_spills_is_no_candidate_and_others_tell_what_they_use(tmp_
     assert spilling.facts[GPU_CODE]["stack_bytes"] > 64
 
 
+@pytest.mark.exhaustive
 @needs_nvcc
 def test_where_tvm_has_a_cuda_runtime_it_still_leaves_the_compiling_to_nvcc(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -50,7 +50,7 @@ from tunefarm_tuning.tvm.transform.pipeline import load_relax
 from tunefarm_tuning.workload.binding import Binding
 
 
-@pytest.mark.matrix(every=6)
+@pytest.mark.matrix(every=16, each_value=False)
 @pytest.mark.parametrize("name", NETS)
 def test_it_computes_what_unscheduled_loops_do(name: str, tmp_path: Path) -> None:
     kernels = kernels_of(NETS[name], tmp_path, HOST)
@@ -74,7 +74,7 @@ def is_scheduled(kernel: Kernel, target: Target = HOST) -> bool:
 WITHOUT_A_RULE = {"cumsum", "sum-all"}
 
 
-@pytest.mark.matrix(every=3)
+@pytest.mark.matrix(every=6, each_value=False)
 @pytest.mark.parametrize("name", sorted(NETS.keys() - WITHOUT_A_RULE))
 def test_nearly_all_kernels_have_a_rule(name: str, tmp_path: Path) -> None:
     for kernel in kernels_of(NETS[name], tmp_path, HOST):
@@ -220,7 +220,7 @@ def test_a_row_that_no_vector_divides_is_computed_in_whole_vectors(tmp_path: Pat
     assert lanes.count("16") >= 4
 
 
-@pytest.mark.matrix(every=3)
+@pytest.mark.matrix(every=9, each_value=False)
 @pytest.mark.parametrize(
     "target", [AVX2, parse_target("llvm -mcpu=x86-64-v4"), ARM], ids=["avx2", "avx512", "arm"]
 )
@@ -284,6 +284,7 @@ def with_packed_default(net: Net, folder: Path) -> tuple[Kernel, PackedKernel]:
     return kernel, packed_default(PackedKernel(func=kernel.module["main"]), HOST)
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize(
     "net",
     [

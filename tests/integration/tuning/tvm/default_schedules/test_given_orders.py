@@ -51,6 +51,7 @@ def test_the_run_of_an_order_is_that_of_its_vectors() -> None:
     assert contiguous_run(panel_order(2, 96), (64, 96)) == 32, "a power of two that divides the columns"
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("order", ["panels", "nested"])
 @pytest.mark.parametrize("net", [conv((1, 64, 9, 11), 160, 3), dense((20, 64), 96)])
 def test_a_kernel_reads_weights_as_they_lie_for_another(net: Net, order: str, tmp_path: Path) -> None:

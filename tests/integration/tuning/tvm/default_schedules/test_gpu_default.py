@@ -117,6 +117,7 @@ def test_no_default_schedule_asks_for_more_than_the_gpu_has(target: Target, shar
     assert prod(launch.blocks) * launch.threads_per_block >= 128
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @needs_nvcc
 @pytest.mark.parametrize("target", [A100, H100], ids=lambda target: str(target.get("arch")))
 @pytest.mark.parametrize("name", BUILT)

@@ -64,6 +64,7 @@ def test_a_kernel_of_slices_becomes_one_stage_before_the_sum(parts: int) -> None
     assert len(blocks_of(inlined_schedule(concatenation(parts)))) == 2
 
 
+@pytest.mark.exhaustive
 def test_twice_as_many_slices_need_twice_as_many_analyses() -> None:
     """A concatenation that was analysed again for each of its inputs made the compile quadratic."""
     assert analyses(32) - analyses(16) == analyses(24) - analyses(8)

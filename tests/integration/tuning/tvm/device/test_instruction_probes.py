@@ -26,6 +26,7 @@ def built(probe: InstructionProbe, target: str) -> tvm.runtime.Module:
     return tvm.tirx.build(module, target=tvm_target(parse_target(target)))
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize(
     ("target", "instructions"),
     [

@@ -24,6 +24,7 @@ COMPARISONS = {
 }
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("constant_shape", [(), (1,)], ids=["scalar", "vector"])
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3)], ids=str)
 @pytest.mark.parametrize("dtype", ["int32", "int64"])

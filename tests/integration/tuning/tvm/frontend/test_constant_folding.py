@@ -51,6 +51,7 @@ def test_positions_in_a_mask_are_computed_at_the_import(tmp_path: Path) -> None:
     checked_network(g, tmp_path)
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("sizes", [(5, 4), (24, 30), (13, 10)])
 @pytest.mark.parametrize("nearest", ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"])
 @pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric", "align_corners"])

@@ -52,6 +52,7 @@ def expected(x: NDArray[Any], d: NDArray[Any]) -> list[NDArray[Any]]:
         return [quotients.reshape(x.shape), np.mod(x, d), np.fmod(x, d)]
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("dtype", SIGNED + UNSIGNED)
 def test_divisors_may_be_zero_and_quotients_overflow(dtype: str, tmp_path: Path) -> None:
     low = np.iinfo(dtype).min
@@ -63,6 +64,7 @@ def test_divisors_may_be_zero_and_quotients_overflow(dtype: str, tmp_path: Path)
             np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("dtype", SIGNED)
 @pytest.mark.parametrize("shapes", [((), ()), ((), (3,)), ((3,), ())], ids=["scalars", "dividend", "divisor"])
 def test_scalars_overflow_as_vectors_do(
@@ -78,6 +80,7 @@ def test_scalars_overflow_as_vectors_do(
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("dtype", SIGNED)
 def test_constant_divisors_of_minus_one_do_not_overflow(dtype: str, tmp_path: Path) -> None:
     d = np.array([-1, 2, -1], dtype)

@@ -372,7 +372,7 @@ MAXIMA = {
 }  # as many as there are positions
 
 
-@pytest.mark.matrix(every=3)
+@pytest.mark.matrix(every=21, each_value=False)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_one_build_is_right_for_all_sizes(name: str, tmp_path: Path) -> None:
     build, shapes, sizes = NETWORKS[name]

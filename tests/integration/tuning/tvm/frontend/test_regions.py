@@ -26,6 +26,7 @@ BOXES = [
 ]
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("scale", [1.0, 0.3])
 @pytest.mark.parametrize("mode", ["half_pixel", "output_half_pixel"])
 def test_regions_without_an_area_are_zeros(mode: str, scale: float, tmp_path: Path) -> None:

@@ -143,6 +143,7 @@ def runs(session: onnxruntime.InferenceSession, sizes: dict[str, int]) -> bool:
     return all(output.size for output in outputs)
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_it_takes_the_sizes_that_onnx_runtime_takes(name: str) -> None:
     model = NETWORKS[name]

@@ -82,6 +82,7 @@ def number(g: GraphBuilder, value: float) -> str:
     return g.constant(np.array(value, np.float32))
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("group", [activations, bounds, along_rows])
 def test_special_values_go_through_as_in_onnxruntime(group: Group, tmp_path: Path) -> None:
     g = GraphBuilder()
@@ -96,6 +97,7 @@ def test_special_values_go_through_as_in_onnxruntime(group: Group, tmp_path: Pat
     assert not {name: difference for name, difference in wrong.items() if difference}
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 @pytest.mark.parametrize("last", [0, 1])
 def test_the_index_of_a_maximum_is_valid(dtype: str, last: int, tmp_path: Path) -> None:
@@ -114,6 +116,7 @@ def test_the_index_of_a_maximum_is_valid(dtype: str, last: int, tmp_path: Path) 
     np.testing.assert_array_equal(places[:2], np.full((2, 1), 7 if last else 0))
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize(("kernel", "exact"), [(2, True), (4, True), (3, False)])
 def test_an_infinity_through_a_transposed_convolution(kernel: int, *, exact: bool, tmp_path: Path) -> None:
     """If the stride divides the kernel, no phase has padding weights; docs/known-limits.md describes the other case."""
@@ -156,6 +159,7 @@ def differences(ours: NDArray[Any], wanted: NDArray[Any]) -> str:
     return f"{int((~same).sum())} of {same.size}; at {at}: {ours[at]}, expected {wanted[at]}"
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("special", [False, True])
 @pytest.mark.parametrize("sizes", [(12, 20), (3, 9), (1, 5), (11, 4)])
 @pytest.mark.parametrize("mode", ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"])
@@ -189,6 +193,7 @@ REPEATS = {
 }
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("mode", REPEATS)
 @pytest.mark.parametrize("factors", [(2, 2), (3, 4), (1, 8), (2, 5)])
 def test_nearest_resizing_by_whole_numbers_repeats_elements(

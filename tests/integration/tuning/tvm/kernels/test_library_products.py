@@ -162,7 +162,7 @@ FORMS = {
 }
 
 
-@pytest.mark.matrix(every=3)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["strides", "residual", "dense"])
 def test_a_network_has_the_results_of_its_kernels_own_loops(name: str, tmp_path: Path) -> None:
     module = prepared(FORMS[name], tmp_path)
@@ -171,7 +171,7 @@ def test_a_network_has_the_results_of_its_kernels_own_loops(name: str, tmp_path:
     np.testing.assert_allclose(library, own, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.matrix(every=8)
+@pytest.mark.matrix(every=24, each_value=False)
 @pytest.mark.parametrize("name", FORMS)
 def test_the_library_computes_every_slice(name: str, tmp_path: Path) -> None:
     _check_kernels(prepared(FORMS[name], tmp_path), CPU, tmp_path, slices=(1, 2, 5), tolerance=1e-5)
@@ -231,6 +231,7 @@ def _input_shape(model: onnx.ModelProto) -> list[int]:
     return [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
 
 
+@pytest.mark.exhaustive
 def test_weights_are_told_apart_by_their_values(tmp_path: Path) -> None:
     module = prepared(FORMS["dense"], tmp_path)
     func = next(kernel.module["main"] for kernel in primfunc_workloads(module))
@@ -249,6 +250,7 @@ def test_weights_are_told_apart_by_their_values(tmp_path: Path) -> None:
     assert np.abs(results[0] - results[1]).max() > 0.1
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("name", ["depthwise", "unknown step"])
 def test_what_the_library_cannot_compute_whole_is_left_alone(name: str, tmp_path: Path) -> None:
     model = (
@@ -257,6 +259,7 @@ def test_what_the_library_cannot_compute_whole_is_left_alone(name: str, tmp_path
     assert products_of(prepared(model, tmp_path)) == []
 
 
+@pytest.mark.exhaustive
 def test_without_the_library_kernels_run_loops_of_their_own(tmp_path: Path) -> None:
     module = by_library(prepared(FORMS["3x3"], tmp_path), CPU)
     x = np.ones(_input_shape(FORMS["3x3"]), np.float32)
@@ -297,6 +300,7 @@ void *aligned_alloc(size_t alignment, size_t size) {
 """The kernel's allocation of that number fails."""
 
 
+@pytest.mark.exhaustive
 def test_a_kernel_whose_memory_runs_out_runs_loops_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "failing.c").write_text(_FAILING)
     failing = tmp_path / "failing.so"

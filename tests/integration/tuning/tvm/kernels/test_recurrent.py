@@ -83,7 +83,7 @@ def test_a_gpu_is_refused_by_the_operators_name(tmp_path: Path) -> None:
     assert caught.value.fields["operator"] == "LSTM"
 
 
-@pytest.mark.matrix(every=2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("precision", [Precision.AS_MODEL, Precision.FLOAT16_WEIGHTS])
 def test_a_network_compiles_and_agrees(precision: Precision, tmp_path: Path) -> None:
     model = import_model(written(network(), tmp_path))

@@ -23,6 +23,7 @@ SHAPES = ((7,), (3, 9, 40), (2, 6, 3, 31), (1, 1, 1), (33, 64, 32))
 FLOAT, INT64, DOUBLE = TensorProto.FLOAT, TensorProto.INT64, TensorProto.DOUBLE
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_sums_along_every_axis(shape: tuple[int, ...], tmp_path: Path) -> None:
     g = GraphBuilder()

@@ -21,7 +21,7 @@ from tunefarm_tuning.workload.model import entry_name
 
 # With the tiles of some seeds vectors would be torn apart in the smallest kernel's order: the others keep their own.
 # Where only the first set of shapes has records, the default schedules of the others read weights as its kernels do.
-@pytest.mark.matrix(every=4)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("seed", "only_first", "most_copies"), [(0, False, 1.6), (2, False, 3.5), (7, True, 1.3), (19, True, 1.3)]
 )

@@ -108,6 +108,7 @@ def test_large_weights_are_known_and_nothing_else(kernels: dict[str, Kernel]) ->
     assert "constant" not in image.to_json(), "as it was written before there were such"
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("word", ["conv2d", "matmul"])
 def test_a_packed_kernel_computes_the_same(kernels: dict[str, Kernel], word: str, tmp_path: Path) -> None:
     kernel = find(kernels, word)
@@ -128,6 +129,7 @@ def test_a_packed_kernel_computes_the_same(kernels: dict[str, Kernel], word: str
     assert moved, "some config wants another order"
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("transposed", [False, True])
 def test_a_weight_that_does_not_fill_the_vectors_of_a_kernel(tmp_path: Path, *, transposed: bool) -> None:
     graph = GraphBuilder()

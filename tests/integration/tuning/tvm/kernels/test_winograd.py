@@ -122,7 +122,7 @@ def every_winograd(module: tvm.IRModule) -> list[Alternative]:
     return alternatives
 
 
-@pytest.mark.matrix(every=4)
+@pytest.mark.matrix(every=8, each_value=False)
 @pytest.mark.parametrize(
     "changed",
     [
@@ -158,7 +158,7 @@ def test_the_results_are_those_of_the_direct_convolution(changed: dict[str, obje
         )
 
 
-@pytest.mark.matrix(every=3)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "changed", [{}, {"size": (9, 10), "channels": (20, 36), "after": "residual"}, {"pad": 0}]
 )
@@ -210,6 +210,7 @@ def test_products_of_bfloat16_are_tried_first_where_they_take_less(tmp_path: Pat
     assert find_alternatives(module, zen4)[0].algorithm == "winograd-2-bfloat16"
 
 
+@pytest.mark.exhaustive
 def test_a_convolution_of_two_rows_of_bfloat16_has_the_same_weights_in_it(tmp_path: Path) -> None:
     held = imported(conv_net(size=(9, 10), channels=(20, 38)), tmp_path)
     transformed = []
@@ -226,6 +227,7 @@ def test_a_convolution_of_two_rows_of_bfloat16_has_the_same_weights_in_it(tmp_pa
     np.testing.assert_array_equal(*transformed)
 
 
+@pytest.mark.matrix(every=4, each_value=False)
 @pytest.mark.parametrize(
     "changed",
     [{"stride": 2}, {"kernel": 1, "pad": 0}, {"kernel": 5, "pad": 2}, {"pad": 2}],
@@ -236,6 +238,7 @@ def test_other_convolutions_are_left_alone(changed: dict[str, object], tmp_path:
     assert find_alternatives(module, CPU) == []
 
 
+@pytest.mark.exhaustive
 def test_weights_that_are_inputs_are_left_alone(tmp_path: Path) -> None:
     model = conv_net(size=(28, 28), channels=(64, 64))
     weights = model.graph.initializer.pop(0)
@@ -243,6 +246,7 @@ def test_weights_that_are_inputs_are_left_alone(tmp_path: Path) -> None:
     assert find_alternatives(prepared(model, tmp_path), CPU) == []
 
 
+@pytest.mark.exhaustive
 def test_only_what_should_win_is_worth_a_trial(tmp_path: Path) -> None:
     wide = find_alternatives(prepared(conv_net(size=(28, 28), channels=(64, 64)), tmp_path), CPU)
     assert [alternative.algorithm for alternative in wide] == ["winograd-4"]
@@ -253,6 +257,7 @@ def test_only_what_should_win_is_worth_a_trial(tmp_path: Path) -> None:
     assert [alternative.algorithm for alternative in thin] == []
 
 
+@pytest.mark.exhaustive
 def test_layers_that_differ_only_in_what_follows_share_a_task(tmp_path: Path) -> None:
     first = conv_net(size=(28, 28), channels=(64, 64), layers=3)
     first.graph.node[-1].op_type = "Tanh"
@@ -280,6 +285,7 @@ def test_tasks_of_alternatives_come_last_and_only_if_asked_for(tmp_path: Path) -
     assert [arg.shape for arg in added.workload.args] == [(36, 49, 64), (36, 64, 64), (36, 49, 64)]
 
 
+@pytest.mark.exhaustive
 def test_a_gpu_has_no_alternatives(tmp_path: Path) -> None:
     gpu = parse_target("cuda -arch=sm_90")
     module = prepared(conv_net(size=(28, 28), channels=(64, 64)), tmp_path, gpu)

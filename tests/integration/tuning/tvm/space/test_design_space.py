@@ -69,6 +69,7 @@ def test_a_space_knows_the_registers_of_its_cpu(cpu: str, registers: tuple[int, 
     assert (computation.vector_bytes, computation.registers) == registers
 
 
+@pytest.mark.exhaustive
 def test_another_process_finds_the_same_space() -> None:
     workload = sample_workload("conv2d", **CONV)
     ours = design_space(workload).config_space
@@ -130,6 +131,7 @@ def test_a_small_sum_is_right_with_and_without_threads() -> None:
         assert len(sketch.axes) == len(sketch.knobs)
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("kind", ["conv2d", "softmax"])
 def test_what_is_applied_is_stable(kind: str) -> None:
     workload = sample_workload("conv2d", **CONV) if kind == "conv2d" else sample_workload("softmax", n=32)
@@ -243,6 +245,7 @@ def main(x: T.Buffer((128, 64), "float32"), w: T.Buffer((64, 128), "float32"), b
 """
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("name", ["gelu", "softmax"])
 def test_a_candidate_for_a_gpu_is_one_kernel_where_it_can_be(name: str) -> None:
     """TVM's rules make two of a product whose sum is read twice, and up to three of a softmax."""

@@ -87,7 +87,7 @@ def run(mod: Any, arrays: list[Any], shape: tuple[int, ...]) -> Any:
     return result.numpy()
 
 
-@pytest.mark.matrix(every=2)
+@pytest.mark.matrix(every=6, each_value=False)
 @pytest.mark.parametrize(
     "mod",
     [dense(37, 24), dense(24, 86), dense(37, 86, weight=False), batch_matmul(), conv2d(), conv1x1()],

@@ -139,7 +139,7 @@ def test_other_networks_agree_with_onnx_runtime(cpu: ArmCpu, target: Target, tmp
             assert np.abs(mine - reference).max() < 0.031
 
 
-@pytest.mark.matrix(every=8, each_value=False)
+@pytest.mark.matrix(every=26, each_value=False)
 @pytest.mark.parametrize("name", [*ALL, *LAYERS])
 @pytest.mark.parametrize("target", [N1, NEWER], ids=["n1", "max"])
 def test_every_kernel_multiplies_with_the_instruction(name: str, target: Target, tmp_path: Path) -> None:
@@ -198,6 +198,7 @@ def test_every_product_of_bfloat16_has_the_instruction(name: str, tmp_path: Path
         assert name != "large" or not re.search(r"\t(?:ldr|str|ldp|stp)\tq.*\[sp", block), "it was spilled"
 
 
+@pytest.mark.exhaustive
 def test_products_of_bfloat16_round_their_factors_alone(tmp_path: Path) -> None:
     results = run_all(BFLOAT16_NETWORKS, MAX, NEWER, tmp_path, Precision.BFLOAT16)
     for name, ((ours,), (exact,)) in results.items():

@@ -93,8 +93,8 @@ def assert_every_product_has_the_instruction(
         assert not re.search(r"^\ts(mull|mlal)2?\tv\d+\.8h", text, re.MULTILINE)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.matrix(every=8, each_value=False)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_onnx_runtime_quantised(way: str, target: str, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_what_onnx_runtime_quantised(way: str, target: str, tmp_path: Path) -> N
     assert_every_product_has_the_instruction(model, tmp_path / "kernels", TARGETS[target], 6)
 
 
-@pytest.mark.matrix(every=6, each_value=False)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     ("case", "products"),

@@ -73,6 +73,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("computed", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_an_index_ends_at_its_tensors_end(name: str, *, computed: bool) -> None:

@@ -87,6 +87,7 @@ def attention(
     return g.model()
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize(
     "model",
     [
@@ -139,6 +140,7 @@ def branches(readers: str, *, widths: Sequence[int] = (16, 16), kernel: int = 1,
     return g.model()
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("act", ["Relu", "SiLU", ""])
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_convolutions_that_go_to_concatenations_are_one(kernel: int, act: str, tmp_path: Path) -> None:
@@ -193,6 +195,7 @@ def test_a_transposition_that_moves_nothing_copies_nothing(tmp_path: Path) -> No
     assert calls(check(g.model(), tmp_path), "slice") == 0
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("name", sorted(set(onnx_models.ORDINARY) - COMBINED))
 def test_other_networks_keep_their_kernels(name: str, tmp_path: Path) -> None:
     model = onnx_models.ORDINARY[name]()
@@ -205,6 +208,7 @@ def test_these_networks_get_fewer_products(name: str, tmp_path: Path) -> None:
     assert calls(load(model, tmp_path), "matmul") < calls(load(model, tmp_path, select_none), "matmul")
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize(
     ("attributes", "others"),
     [
@@ -247,6 +251,7 @@ def test_a_weight_used_twice_and_an_input_that_is_an_output(tmp_path: Path) -> N
     assert calls(check(g.model(), tmp_path, always), "matmul") == 2
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("dtype", [TensorProto.FLOAT16, TensorProto.DOUBLE])
 def test_precisions_are_kept(dtype: int, tmp_path: Path) -> None:
     g = GraphBuilder()
@@ -314,6 +319,7 @@ def random_branches(seed: int) -> onnx.ModelProto:
     return g.model()
 
 
+@pytest.mark.matrix(every=4, each_value=False)
 @pytest.mark.parametrize("seed", range(16))
 def test_branches_compute_the_same_however_they_are_read(seed: int, tmp_path: Path) -> None:
     check(random_branches(seed), tmp_path, always if seed % 3 else select_faster)

@@ -87,7 +87,7 @@ def assembly(func: tvm.tirx.PrimFunc, target: Target) -> str:
     return str(built.inspect_source("asm"))
 
 
-@pytest.mark.matrix(every=8, each_value=False)
+@pytest.mark.matrix(every=24, each_value=False)
 @pytest.mark.parametrize("name", [*ALL, *SMALL_GROUPS])
 @pytest.mark.parametrize("target", RUNNABLE)
 def test_agrees_with_onnx_runtime(name: str, target: Target, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_agrees_with_onnx_runtime(name: str, target: Target, tmp_path: Path) -> 
     assert np.mean(apart > 1e-4) < 0.02
 
 
-@pytest.mark.matrix(every=12, each_value=False)
+@pytest.mark.matrix(every=36, each_value=False)
 @pytest.mark.parametrize("width", INSTRUCTIONS)
 @pytest.mark.parametrize("name", ALL)
 def test_every_kernel_multiplies_with_the_instruction(name: str, width: str, tmp_path: Path) -> None:
@@ -134,6 +134,7 @@ def test_vectors_that_would_be_mostly_empty_stay_in_floats(name: str, tmp_path: 
     assert not any("byte_" in kernel for kernel in kernels)
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("name", ["3x3 s8", "matrices", "QLinear"])
 @pytest.mark.parametrize(
     "target",
@@ -347,6 +348,7 @@ def test_llvm_takes_the_instruction_away_with_the_same_features(cpu: str, instru
         assert (own is not None and own.key == key) is has, name
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize(
     ("target", "lanes"),
     [

@@ -67,6 +67,7 @@ def conv(g: GraphBuilder, shape: list[int], weights: list[int], **attributes: An
     g.output(g.node("Conv", x, g.weight(*weights), kernel_shape=weights[2:], **attributes))
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize(
     ("shape", "weights", "attributes", "kept"),
     [

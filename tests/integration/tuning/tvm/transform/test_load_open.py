@@ -61,6 +61,7 @@ def test_a_dimension_that_is_never_halved_may_be_beside_those_that_are(tmp_path:
     check(artifact, path, video=(1, 4, 4, 6, 10))
 
 
+@pytest.mark.exhaustive
 def test_a_step_that_all_samples_share_keeps_its_size(tmp_path: Path) -> None:
     g = GraphBuilder()
     samples = g.node("MatMul", g.input("x", ["batch", 6]), g.weight(6, 8))

@@ -70,6 +70,7 @@ def conv_shapes(loaded: RelaxNetwork) -> list[tuple[int, ...]]:
     return shapes
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize(
     ("conv", "wider"),
     [
@@ -152,6 +153,7 @@ def test_a_signal_is_an_image_of_one_row(
     assert comparison.ok, comparison.message
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("outputs", [1, 20, 36, 85, 116])
 def test_all_cpus_have_the_same_kernels(outputs: int, tmp_path: Path) -> None:
     """A farm's tasks of a model are those of all CPUs."""

@@ -52,6 +52,7 @@ def check_numbers(model: onnx.ModelProto, folder: Path, *, scheduled: bool = Fal
     return loaded
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("name", sorted(onnx_models.ORDINARY))
 def test_networks_compute_what_they_should(name: str, tmp_path: Path) -> None:
     check_numbers(onnx_models.ORDINARY[name](), tmp_path, scheduled=True)
@@ -125,6 +126,7 @@ UNFUSED = {
 }
 
 
+@pytest.mark.matrix(every=4, each_value=False)
 @pytest.mark.parametrize("name", sorted(FUSED))
 def test_elementwise_operators_fuse_with_the_convolution_and_its_layout(name: str, tmp_path: Path) -> None:
     loaded = check_numbers(FUSED[name](), tmp_path)
@@ -135,11 +137,13 @@ def test_elementwise_operators_fuse_with_the_convolution_and_its_layout(name: st
     assert "transpose" in names[2]
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("name", sorted(UNFUSED))
 def test_other_operators_survive_the_layout(name: str, tmp_path: Path) -> None:
     check_numbers(UNFUSED[name](), tmp_path)
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("name", [*sorted(onnx_models.ORDINARY), "branching"])
 def test_networks_go_through_for_a_gpu(name: str, tmp_path: Path) -> None:
     build = onnx_models.ORDINARY.get(name, onnx_models.branching)
@@ -269,6 +273,7 @@ def test_rows_of_transposes_are_one_or_none(tmp_path: Path) -> None:
     assert script.count("def transpose") + script.count("def fused_transpose") <= 4
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize(
     ("exponent", "calls"), [(2.0, False), (3.0, False), (0.5, False), (1.0, False), (2.5, True)]
 )
@@ -289,6 +294,7 @@ def test_a_power_that_makes_its_base_larger_stays(tmp_path: Path) -> None:
     check_numbers(graph.model(), tmp_path)
 
 
+@pytest.mark.matrix(every=4, each_value=False)
 @pytest.mark.parametrize(
     ("kernel", "stride", "attributes", "rewritten"),
     [

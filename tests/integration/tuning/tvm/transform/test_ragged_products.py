@@ -59,6 +59,7 @@ def matrix_shapes(loaded: RelaxNetwork) -> list[tuple[int, ...]]:
     return shapes
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize(
     ("shape", "columns", "padded"),
     [
@@ -106,6 +107,7 @@ def outputs_agree(path: Path, loaded: RelaxNetwork, folder: Path) -> None:
     assert comparison.ok, comparison.message
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize(
     ("shape", "channels", "kernel", "groups", "padded"),
     [

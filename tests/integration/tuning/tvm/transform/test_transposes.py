@@ -99,6 +99,7 @@ GONE = {
 }
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("name", sorted(GONE))
 def test_no_layout_is_changed_within_a_network(name: str, tmp_path: Path) -> None:
     g = GraphBuilder(seed=4)
@@ -147,6 +148,7 @@ def test_a_part_of_queries_keys_and_values_is_no_lookup(tmp_path: Path) -> None:
     assert sum("take" in kernel.name for kernel in primfunc_workloads(loaded.module)) <= 2
 
 
+@pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_follows_a_transpose_computes_the_same(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)

@@ -69,6 +69,7 @@ def test_products_use_whole_vectors(columns: int, target: Any, lengths: set[int]
     assert ("T.min(" in func.script()) == bool(columns % max(lengths)), "of no tile a part is left"
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("adds", [False, True])
 @pytest.mark.parametrize(
     ("rows", "columns"),
@@ -109,6 +110,7 @@ def test_a_crop_behind_a_product_is_right(columns: int) -> None:
     np.testing.assert_allclose(result.numpy(), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("rows", [60, 196, 197])
 @pytest.mark.parametrize("form", ["transposed", "reshaped", "split"])
 def test_steps_that_go_through_results_in_another_way_are_right(form: str, rows: int) -> None:

@@ -37,6 +37,7 @@ def transpose(shape: tuple[int, ...], axes: tuple[int, ...], dtype: str = "float
     return func.with_attr("tirx.noalias", True)
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 @pytest.mark.parametrize("name", TRANSPOSES)
 def test_every_element_is_where_it_belongs(name: str, dtype: str) -> None:
@@ -96,6 +97,7 @@ def residual(shape: tuple[int, ...]) -> tuple[list[te.Tensor], te.Tensor]:
     return [x, y, there, row], topi.cast(sums, "float64")
 
 
+@pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("kernel", [affine, residual])
 @pytest.mark.parametrize("shape", [(1, 16, 16, 32), (2, 5, 7, 37), (1, 1, 9, 4), (3, 12, 1, 17)])
 def test_what_is_computed_of_transposed_elements_is_computed_of_each(
