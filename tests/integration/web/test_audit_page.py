@@ -57,4 +57,4 @@ def test_what_cannot_be_sealed_is_told(browser: Browser, farm) -> None:
             text("CREATE TRIGGER stuck BEFORE INSERT ON audit_log BEGIN SELECT RAISE(ABORT, 'no'); END")
         )
     create_api_key(farm.services, name="k", scopes=["read"])
-    assert "not in the log yet: 1, the oldest of" in browser.get("/audit").text
+    assert "not in the log yet: 1, the oldest from" in browser.get("/audit").text

@@ -74,7 +74,7 @@ def test_kernels_without_a_time_say_why(report: JobReport) -> None:
     ]
     parts = report.breakdown.model_copy(update={"timed": 0, "not_timed": 3})
     said = not_measured(report.model_copy(update={"kernels": kernels, "breakdown": parts}))
-    assert any(each.startswith("2 kernels alone: there is no record") for each in said)
+    assert any(each.startswith("2 kernels alone: without a record there is no tuned form") for each in said)
     assert any(each.startswith("1 kernel alone: the checks had no time left") for each in said)
 
 
