@@ -23,8 +23,7 @@ def upload(browser: Browser, content: bytes, shapes: str = "", values: str = "",
     )
     if begun.status_code != 201:
         return begun
-    path = begun.headers["location"]
-    assert path.startswith("/models/uploads/upl_")
+    assert (path := begun.headers["location"]).startswith("/models/uploads/upl_")
     part = {**headers, "Content-Type": "application/offset+octet-stream", "Upload-Offset": "0"}
     sent = browser.client.patch(path, content=content, headers=part)
     return sent if sent.status_code != 204 else browser.client.get(path)
