@@ -17,13 +17,12 @@ def upload(browser: Browser, content: bytes, shapes: str = "", values: str = "",
     fields = {"filename": "net.onnx", "shapes": shapes, "values": values, **labels}
     metadata = ",".join(f"{name} {base64.b64encode(text.encode()).decode()}" for name, text in fields.items())
     headers = {"Origin": ORIGIN, "Tus-Resumable": "1.0.0"}
-    begun = browser.client.post(
-        "/models/uploads",
-        headers={**headers, "Upload-Length": str(len(content)), "Upload-Metadata": metadata},
-    )
+    begin = {**headers, "Upload-Length": str(len(content)), "Upload-Metadata": metadata}
+    begun = browser.client.post("/models/uploads", headers=begin)
     if begun.status_code != 201:
         return begun
-    assert (path := begun.headers["location"]).startswith("/models/uploads/upl_")
+    path = begun.headers["location"]
+    assert path.startswith("/models/uploads/upl_")
     part = {**headers, "Content-Type": "application/offset+octet-stream", "Upload-Offset": "0"}
     sent = browser.client.patch(path, content=content, headers=part)
     return sent if sent.status_code != 204 else browser.client.get(path)
