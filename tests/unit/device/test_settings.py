@@ -79,7 +79,7 @@ def test_what_is_wrong_has_a_code(arguments: list[str], environment: dict[str, s
 
 
 def test_who_named_a_tracker_is_told_of_the_gateway() -> None:
-    with pytest.raises(InvalidInputError, match=r"--tracker is gone: .*--gateway"):
+    with pytest.raises(InvalidInputError, match=r"--tracker was removed: .*--gateway"):
         read_settings(["--tracker=h:9190"], ENVIRONMENT)
 
 

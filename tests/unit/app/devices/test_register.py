@@ -20,11 +20,11 @@ def test_devices_of_a_pool_are_alike(farm) -> None:
     for changes, differing in (
         (
             {"device_model": "other"},
-            "whose model is .*; that of c is other. Choose another pool, .*--device-key",
+            "whose model is .*; the model of c is other. Choose another pool, .*--device-key",
         ),
         (
             {"target": {"kind": "llvm", "num-cores": 9}},
-            "whose target is llvm.*; that of c is llvm -num-cores=9",
+            "whose target is llvm.*; the target of c is llvm -num-cores=9",
         ),
     ):
         with pytest.raises(ConflictError, match=differing) as caught:

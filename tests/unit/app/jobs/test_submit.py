@@ -211,7 +211,7 @@ def test_other_runtimes_are_part_of_the_request(farm) -> None:
         submit_job(farm.services, asked, idempotency_key="k")
     assert caught.value.code == "idempotency-key-reused"
     with pytest.raises(
-        InvalidInputError, match="there is no baseline 'tvm': there are onnxruntime, openvino"
+        InvalidInputError, match="there is no baseline 'tvm'; the baselines are onnxruntime, openvino"
     ) as refused:
         submit_job(farm.services, replace(request, baselines=["tvm"]))
     assert refused.value.code == "unknown-baseline"

@@ -32,7 +32,7 @@ def test_the_same_bytes_and_shapes_are_one_model(farm) -> None:
         (b"<!DOCTYPE html>", "not-protobuf", "web page"),
         (b'{"a": 1}', "not-protobuf", "JSON"),
         (b"module @jit_f {", "not-protobuf", "StableHLO; tunefarm models convert"),
-        (b"hello", "not-protobuf", "does not begin"),
+        (b"hello", "not-protobuf", "its first bytes do not fit"),
     ],
 )
 def test_files_that_are_no_onnx_are_refused_and_leave_nothing(farm, data, code, words) -> None:

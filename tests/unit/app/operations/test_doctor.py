@@ -251,7 +251,7 @@ def test_which_runtimes_are_here(farm: Any, monkeypatch: pytest.MonkeyPatch) -> 
     verdict, message = findings(farm)["baselines"]
     assert verdict == "ok", "nobody needs them"
     assert message.startswith(
-        "onnxruntime always; openvino and ai-edge-litert not installed here (pip install"
+        "onnxruntime always; openvino and ai-edge-litert not installed here (to time them, pip install"
     )
 
 

@@ -187,7 +187,7 @@ def test_the_page_says_which_other_shapes_run(report: JobReport) -> None:
         }
     )
     text = report_page(report.model_copy(update={"other_shapes": others}))
-    assert "All other shapes of &lt;image&gt; [1, 3, h] run by code for all sizes" in text
+    assert "All other shapes of &lt;image&gt; [1, 3, h] run with code for all sizes" in text
     assert "h: multiples of 32, at least 64" in text
     assert "h * w has to be a multiple of &lt;4&gt;" in text
     assert "in 1 set of shapes" in text

@@ -302,7 +302,7 @@ def test_what_takes_longer_by_itself_is_not_tried(tmp_path: Path) -> None:
     selected = selector.select()
     assert selected.library == DIRECT
     assert networks.built == {str(DIRECT): {}}
-    assert "take longer than the direct one" in selected.candidates[0].reason
+    assert "take longer than the direct kernel" in selected.candidates[0].reason
 
 
 def test_a_record_timed_out_of_the_caches_is_believed(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_a_loop_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         (detections(max_detections=101), "unsupported-operator", "chooses 101 boxes; the limit is 100"),
         (detections(num_classes=None), "invalid-tflite", "option num_classes is missing"),
         (detections(num_classes=9), "invalid-tflite", "do not fit 5 boxes and 9 classes"),
-        (detections(y_scale=float("nan")), "invalid-tflite", "y_scale is no number"),
+        (detections(y_scale=float("nan")), "invalid-tflite", "y_scale is not a number"),
         (
             detections(use_regular_nms=True, detections_per_class=2),
             "unsupported-operator",
