@@ -179,8 +179,8 @@ print(json.dumps(intruder.reports[-1]))
 
 def attacked_parent(folder: Path, port: int, **environment: str) -> dict[str, Any]:
     """Let the intruder take over an import whose parent is a process of its own; return its report."""
-    support = str(Path(__file__).parents[1] / "support")
-    variables = {**os.environ, "PYTHONPATH": support, **environment}
+    attacks = str(Path(__file__).parents[1] / "support" / "attacks")
+    variables = {**os.environ, "PYTHONPATH": attacks, **environment}
     command = [sys.executable, "-c", ATTACKED_PARENT, str(folder), str(port)]
     ran = subprocess.run(
         command, env=variables, capture_output=True, text=True, check=False, timeout=STALL_SEC

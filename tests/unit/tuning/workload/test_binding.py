@@ -49,8 +49,8 @@ def test_arrays_and_sequences_become_plain_numbers() -> None:
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ("fast", "'fast' is no number"),
-        (None, "'None' is no number"),
+        ("fast", "'fast' is not a number"),
+        (None, "'None' is not a number"),
         (float("nan"), "nan is not finite"),
         ([1.0, float("inf")], "inf is not finite"),
         (1 << 64, "does not fit into 64 bits"),

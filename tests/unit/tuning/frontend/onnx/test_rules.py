@@ -38,7 +38,7 @@ def test_values_that_are_no_tensors_of_numbers_are_refused_by_name(kind: str, wo
 
 
 def test_text_is_refused_with_what_to_do() -> None:
-    with pytest.raises(InvalidModelError, match="train the classifier with integers for classes, or leave"):
+    with pytest.raises(InvalidModelError, match="train the classifier with integers for classes, or remove"):
         refuse_other_outputs(parsed("float[3] x", "string[3] y"))
     with pytest.raises(InvalidModelError, match="export the model behind what turns text into numbers"):
         bind_inputs(parsed("string[3] x", "float[3] y"), {})

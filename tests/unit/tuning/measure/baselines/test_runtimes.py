@@ -42,7 +42,7 @@ def test_an_unknown_name_is_refused_with_all_that_there_are(asked: str | list[st
         parse_baselines(asked)
     assert refused.value.code == "unknown-baseline"
     assert named in refused.value.message
-    assert "there are onnxruntime, openvino, openvino_default, litert" in refused.value.message
+    assert "the baselines are onnxruntime, openvino, openvino_default, litert" in refused.value.message
     assert "\x1b" not in refused.value.message
     assert len(refused.value.message) < 200
     assert refused.value.fields["known"] == list(BASELINES)
