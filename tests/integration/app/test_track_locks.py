@@ -250,6 +250,8 @@ class _Cancelling:
     def toolchain(self) -> str:
         raise CancelledError("enough")
 
+    def serve(self, owner: str | None) -> None: ...
+
 
 @pytest.mark.matrix(every=2, each_value=False)
 @pytest.mark.parametrize("last", ["paused", "resumed"])

@@ -54,7 +54,7 @@ def test_keys_expire_and_rotate(run: Any, tmp_path: Path) -> None:
         run("models", "list", TUNEFARM_API_KEY=key)
     run("keys", "rotate", first["id"], "--overlap", "0m")
     run("models", "list", TUNEFARM_API_KEY=(tmp_path / "first").read_text().strip(), code=5)
-    assert "no time" in run("keys", "rotate", first["id"], "--overlap", "soon", code=2).stderr
+    assert "not a duration" in run("keys", "rotate", first["id"], "--overlap", "soon", code=2).stderr
     assert "can be rotated" in run("keys", "rotate", first["id"], code=3).stderr
 
 

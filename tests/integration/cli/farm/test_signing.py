@@ -51,7 +51,7 @@ def test_from_the_download_to_the_check(run: Any, farm: ReplayServer, job_id: st
     assert checked["key_id"] == listed[0]["id"]
     assert checked["predicate"]["runDetails"]["metadata"]["invocationId"] == job_id
     table = run("verify", artifact, TUNEFARM_VERIFY_KEY=str(keys), **no_server).stdout
-    for words in (job_id, "made from net", "checked on", "tunefarm 0", "without a compiler"):
+    for words in (job_id, "made from net", "checked on", "tunefarm 0", "no compiler"):
         assert words in table
     narrow = run("verify", artifact, TUNEFARM_VERIFY_KEY=str(keys), COLUMNS="72", **no_server).stdout
     assert "made from net" in narrow, "each value says what it is, in a narrow terminal, too"
