@@ -42,7 +42,7 @@ def answer_late(route: Route) -> None:
 def test_a_webhook_from_its_beginning_to_its_end(seat, server: ReplayServer, receiver: Receiver) -> None:
     page = seat.sign_in()
     page.get_by_role("link", name="Webhooks", exact=True).click()
-    page.get_by_text("Kinds of event: all").click()
+    page.get_by_text("Kinds of event (all by default)").click()
     seat.nothing_serious(page)
     page.get_by_label("URL").fill(receiver.url)
     page.get_by_label("finished", exact=True).check()

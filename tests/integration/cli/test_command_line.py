@@ -296,7 +296,7 @@ def test_an_artifact_of_a_job_that_searches(run: Any, farm: Any, tmp_path: Path)
     ready = parsed(run, "jobs", "artifact", job_id, "--so-far", "-o", tmp_path / "ready")
     assert Path(ready["artifact"]).read_bytes() == Path(so_far["artifact"]).read_bytes()
     assert parsed(run, "jobs", "show", job_id)["draft"]["size_bytes"] == ready["size_bytes"]
-    assert "give one of them" in run("jobs", "artifact", job_id, "--so-far", "--now", code=2).stderr
+    assert "give only one of them" in run("jobs", "artifact", job_id, "--so-far", "--now", code=2).stderr
     finished = parsed(run, "jobs", "finish", job_id)
     assert (finished["state"], finished["stop_reason"]) == ("succeeded", "finished")
     own = parsed(run, "jobs", "artifact", job_id, "--now", "-o", tmp_path / "own")

@@ -113,7 +113,7 @@ def test_a_network_that_runs_on_samples_alone(lookup: Model, tmp_path: Path) -> 
     ]
     assert checks["samples"]["files"] == [{"sets": 20, "used": used, "fits": 0}]
     assert checks["samples"]["max_abs_error"] == checks["max_abs_error"]
-    assert any("compared on samples alone" in warning for warning in artifact.report["warnings"])
+    assert any("compared only on samples" in warning for warning in artifact.report["warnings"])
     report = verify(artifact.path, lookup, samples=[path, path])
     assert report.ok
     assert len(report.outputs) == 16

@@ -27,7 +27,7 @@ def test_the_artifact_so_far(browser: Browser, farm, running) -> None:
         assert farm.run(steps=1)
     link = browser.page(f"/jobs/{running.id}").element("p", id="so-far").element("a", download="")
     assert browser.get(link.attrs["href"]).status_code == 200
-    assert "compiles what is on record so far" in browser.page(f"/jobs/{running.id}").text
+    assert "compiles the best kernels so far" in browser.page(f"/jobs/{running.id}").text
 
 
 def test_an_untuned_artifact_is_offered_while_the_job_searches(browser: Browser, farm) -> None:

@@ -67,7 +67,7 @@ def test_it_says_where_a_library_is_ahead(browser: Browser, farm, done) -> None:
     assert note in browser.page(f"/jobs/{done.id}/tasks/0").text
     assert "oneDNN" not in browser.page(f"/jobs/{done.id}/tasks/1").text
     report = browser.get(f"/jobs/{done.id}/report").text
-    assert "Where the library is ahead" in report
+    assert "Where the library is faster" in report
     assert "oneDNN 3.9" in report
 
 
