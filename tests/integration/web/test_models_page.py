@@ -177,7 +177,7 @@ def test_a_model_that_cannot_be_imported_says_why(browser: Browser, farm) -> Non
 def test_without_a_device_it_says_so(browser: Browser, farm) -> None:
     model = farm.ready_model()
     form = browser.page(f"/models/{model.id}").element("form", id="new-job")
-    assert "no devices yet" in form.text
+    assert "No device can measure yet" in form.text
     assert form.all("button") == []
 
 

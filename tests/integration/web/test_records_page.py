@@ -65,7 +65,7 @@ def test_a_record_and_how_it_came_to_be(browser: Browser, farm, done) -> None:
     assert "i: split 64 into" in page.text
     assert [anchor for anchor in page.all("a") if anchor.attrs["href"] == f"/jobs/{done.id}"]
     (fastest,) = [table for table in page.all("table") if "fastest" in table.element("caption").text]
-    assert "this one" in fastest.element("tbody").all("tr")[0].text
+    assert "this record" in fastest.element("tbody").all("tr")[0].text
     assert "The best time fell from" in page.element("svg", class_="fall").attrs["aria-label"]
 
 

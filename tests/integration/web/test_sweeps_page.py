@@ -67,7 +67,7 @@ def test_a_sweep_from_its_start_to_its_report(browser: Browser, farm: Any) -> No
 def test_a_sweep_is_started_by_its_form(browser: Browser, farm: Any) -> None:
     assert "There are no models that can be tuned yet." in browser.page("/sweeps/new").element("main").text
     models = [farm.ready_model(Scenario(tasks=1, seed=seed)) for seed in range(2)]
-    assert "There are no devices yet" in browser.page("/sweeps/new").element("main").text
+    assert "No device can measure yet" in browser.page("/sweeps/new").element("main").text
     farm.add_device("a", "x86")
     farm.add_device("b", "arm-64.big")
     samples = checked(farm, models[1], npz(3))

@@ -69,7 +69,10 @@ def test_what_was_not_tried_and_what_runs_as_another_algorithm(browser: Browser,
     assert "not tried by a search yet" in rows["matmul_2"]
     assert "The search ended before 1 kernel of 3" in page.text
     curve = browser.get(f"/jobs/{done.id}/curve.json").json()
-    assert curve["blank"] == "2 of 3 kernels measured. The curve is the sum of all kernels, so there is none."
+    assert (
+        curve["blank"]
+        == "2 of 3 kernels measured. The curve is the sum of all kernels, so there is no curve."
+    )
 
 
 def test_kernels_that_took_longer_than_the_network_are_told(browser: Browser, farm, done) -> None:

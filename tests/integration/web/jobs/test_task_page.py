@@ -108,7 +108,7 @@ def test_how_near_its_best_is_to_what_the_device_can_do(browser: Browser, farm) 
     farm.run()
     page = browser.page(f"/jobs/{job.id}/tasks/0")
     assert "– the peak is unknown" in page.text
-    assert "Of its roofline – not known" in page.text
+    assert "Of its roofline – the peak is unknown" in page.text
     (row,) = browser.page(f"/jobs/{job.id}").element("table").element("tbody").all("tr")
     assert [cell.text for cell in row.all("td")].count("–") == 1
     farm.note_peak(device, flops_per_sec=10e9)
