@@ -111,7 +111,7 @@ def import_records(
         added = [
             record
             for key, group in by_workload.items()
-            for record in _new_ones(known, key, group, left_out, keep_unknown=keep_unknown)
+            for record in _new_records(known, key, group, left_out, keep_unknown=keep_unknown)
         ]
         repos.records.add_many([_row(record) for record in added])
         unchecked = sum(known.space_of(record) is None for record in added)
@@ -165,7 +165,7 @@ class _Known:
         return self._spaces[key]
 
 
-def _new_ones(
+def _new_records(
     known: _Known,
     workload_key: str,
     records: Sequence[tuple[int, TuningRecord]],

@@ -24,7 +24,7 @@ _PIPELINE = "s_tir"
 _LAUNCHES = "tunefarm.launches_kernels"
 _ALIGNMENT = "storage_alignment"
 _PARTITION_LOOPS = s_tir.transform.LoopPartition
-_OF_TWO = (
+_BINARY = (
     *(tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Min, tirx.Max),
     *(tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE),
 )
@@ -77,21 +77,21 @@ def _partition_loops() -> Any:
     TVM 0.27 replaces the variable of a loop of one iteration by a 0 of 32 bits. Kernels of open sizes count in 64, and the next step that
     looks at a sum of the two refuses it.
     """
-    return tvm.transform.Sequential([_PARTITION_LOOPS(), _ONE_WIDTH])
+    return tvm.transform.Sequential([_PARTITION_LOOPS(), _WIDEN])
 
 
-def _with_one_width(module: tvm.IRModule, _: Any) -> tvm.IRModule:
-    return _with_each(module, _counting_in_one_width)
+def _with_widened_constants(module: tvm.IRModule, _: Any) -> tvm.IRModule:
+    return _with_each(module, _widened)
 
 
-def _counting_in_one_width(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def _widened(func: tirx.PrimFunc) -> tirx.PrimFunc:
     if all(static_shape(param) is not None for param in func.params):
         return func
-    mended = [(operation, _of_one_width) for operation in _OF_TWO]
+    mended = [(operation, _widen_constant) for operation in _BINARY]
     return func.with_body(tvm_ffi.structural_map(func.body, mended))
 
 
-def _of_one_width(node: Any) -> Any:
+def _widen_constant(node: Any) -> Any:
     """Return an operation of two integers, of which a constant is as wide as the other."""
     types = [str(operand.expr_ty().dtype) for operand in (node.a, node.b)]
     if types[0] == types[1]:
@@ -135,7 +135,7 @@ def _at_any_element(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 _NARROW = tvm.transform.module_pass(_with_narrow_buffers, opt_level=0, name="NarrowBuffers")
-_ONE_WIDTH = tvm.transform.module_pass(_with_one_width, opt_level=0, name="CountInOneWidth")
+_WIDEN = tvm.transform.module_pass(_with_widened_constants, opt_level=0, name="WidenConstants")
 _MARK = tvm.transform.module_pass(_with_marks, opt_level=0, name="MarkLaunches")
 _PASS = tvm.transform.module_pass(_on_all, opt_level=0, name="FinishKernels")
 _CPU = tvm.transform.module_pass(_on_lowered, opt_level=0, name="ForOtherCpus")

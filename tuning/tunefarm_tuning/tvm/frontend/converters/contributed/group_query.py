@@ -60,14 +60,14 @@ def convert_group_query_attention(
     else:
         last = reshaped(context, context.node("Cast", last, to=_INT64), [batch, 1])
         first = context.node("Sub", last, int64s(words - 1))
-    places = context.node("Add", first, int64s(np.arange(words)[None]))
+    word_positions = context.node("Add", first, int64s(np.arange(words)[None]))
     q, k, v = (heads_apart(context, x, n) for x, n in ((q, heads), (k, key_heads), (v, key_heads)))
     if attributes.get("do_rotary", 0):
-        angles = (places if positions is None else positions, cos, sin)
+        angles = (word_positions if positions is None else positions, cos, sin)
         interleaved = bool(attributes.get("rotary_interleaved", 0))
         q, k = (turned(context, x, angles, interleaved=interleaved) for x in (q, k))
     k, v = (_written(context, old, new, first, extent) for old, new in ((past_k, k), (past_v, v)))
-    masks = (_shade(context, places, extent, q, attributes), added)
+    masks = (_shade(context, word_positions, extent, q, attributes), added)
     return results(context, _attended(context, (q, k, v), masks, attributes), k, v)
 
 
@@ -90,10 +90,12 @@ def _attended(
     return heads_together(context, y)
 
 
-def _shade(context: NodeContext, places: Any, extent: int, like: Any, attributes: dict[str, Any]) -> Any:
+def _shade(
+    context: NodeContext, word_positions: Any, extent: int, like: Any, attributes: dict[str, Any]
+) -> Any:
     """Return what hides, from each word, the words behind it, and those too far before it."""
     columns = int64s(np.arange(extent)[None, None])
-    rows = context.node("Unsqueeze", places, int64s([2]))
+    rows = context.node("Unsqueeze", word_positions, int64s([2]))
     hidden = context.node("Greater", columns, rows)
     window = int(attributes.get("local_window_size", -1))
     if window > 0:

@@ -39,13 +39,13 @@ def convert_skip_norm(operator: str) -> Converter:
 
 def convert_embed_layer_norm(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert `EmbedLayerNormalization`: embeddings of words, positions and segments, added and normalised."""
-    ids, segments, words, places, kinds, scale, beta, mask, positions = padded(inputs, 9)
+    ids, segments, words, position_table, kinds, scale, beta, mask, positions = padded(inputs, 9)
     if positions is None:
         length = context.node("Slice", context.node("Shape", ids), int64s([1]), int64s([2]), int64s([0]))
-        placed = context.node("Slice", places, int64s([0]), length, int64s([0]))
+        position_rows = context.node("Slice", position_table, int64s([0]), length, int64s([0]))
     else:
-        placed = context.node("Gather", places, positions, axis=0)
-    added = context.node("Add", context.node("Gather", words, ids, axis=0), placed)
+        position_rows = context.node("Gather", position_table, positions, axis=0)
+    added = context.node("Add", context.node("Gather", words, ids, axis=0), position_rows)
     if segments is not None:
         added = context.node("Add", added, context.node("Gather", kinds, segments, axis=0))
     normed = _normed(context, "LayerNormalization", (added, scale, beta), attributes)
