@@ -24,7 +24,7 @@ from tunefarm.cli.base.options import (
     TermOptions,
     ValueOption,
 )
-from tunefarm.cli.base.output import Output, check_folder
+from tunefarm.cli.base.output import Output, artifact_file, check_folder
 from tunefarm.cli.base.upload_file import note_other_name, upload_file
 from tunefarm.cli.progress_view import View, view
 from tunefarm.cli.report import show_report
@@ -60,13 +60,13 @@ ModelFiles = Annotated[
     list[Path],
     typer.Argument(metavar="MODEL...", help="The network, an ONNX or TFLite file; several are a sweep."),
 ]
-Folder = Annotated[
+Results = Annotated[
     Path,
     typer.Option(
         "--output",
         "-o",
-        metavar="DIR",
-        help="Folder for NAME.tunefarm, NAME.report.json and NAME.report.html.",
+        metavar="PATH",
+        help="Folder for NAME.tunefarm, NAME.report.json and NAME.report.html; or a path that ends in NAME.tunefarm.",
     ),
 ]
 Detach = Annotated[
@@ -84,7 +84,7 @@ def tune_model(
     terms: TermOptions,
     upload: ModelOptions,
     labels: LabelOptions,
-    output: Folder = Path(),
+    output: Results = Path(),
     detach: Detach = False,
 ) -> None:
     """Tune a network: upload it, search, compile, check, download.
@@ -147,7 +147,7 @@ def compile_model(
     terms: CompileOptions,
     upload: ModelOptions,
     labels: LabelOptions,
-    output: Folder = Path(),
+    output: Results = Path(),
     detach: Detach = False,
 ) -> None:
     """Compile a network without a search: upload it, compile, check, download.
@@ -179,10 +179,11 @@ def _run(
         terms: The job's terms, as keyword arguments of the client's methods.
         upload: Options of the upload.
         labels: Tags and note of the job.
-        output: Folder for the results.
+        output: Folder for the results, or the artifact's file.
         detach: Return when the job is created.
     """
-    _check_output(out, output, detach=detach)
+    folder, artifact_name = artifact_file(output)
+    _check_output(out, folder, detach=detach)
     with _client(out, server, detach=detach) as client:
         named: dict[str, Any] = {"tags": labels.tag or (), "note": labels.note or "", **terms}
         client.jobs.check(**named)  # a typo must not cost an upload
@@ -209,7 +210,7 @@ def _run(
             _show_started(out, handle.job)
             return
         try:
-            files, report = handle.download(output), handle.report()
+            files, report = handle.download(folder, name=artifact_name), handle.report()
         except OSError:  # the folder could be written when the job began
             out.note(
                 f"job {job.id} succeeded: `tunefarm jobs artifact {job.id}` downloads its artifact again"

@@ -45,10 +45,14 @@ def test_tune_and_look_at_everything(run: Any, farm: Any, tmp_path: Path) -> Non
     assert f"job {tuned['job']['id']}; " in result.stderr
 
     job_id, model_id = tuned["job"]["id"], tuned["job"]["model_id"]
-    human = run("tune", model_file, "--trials", "4", "-o", tmp_path / "again", "--no-other-shapes").stdout
+    named = tmp_path / "again" / "recogniser.tunefarm"
+    human = run("tune", model_file, "--trials", "4", "-o", named, "--no-other-shapes").stdout
     assert "kernels tuned              2 of 2" in human
     assert "trials                     4: " in human
-    assert "net.tunefarm" in human
+    assert f"{named}  " in human
+    assert sorted(path.name for path in named.parent.iterdir()) == [
+        "recogniser.report.html", "recogniser.report.json", "recogniser.tunefarm",
+    ]  # fmt: skip
 
     later, first = parsed(run, "jobs", "list")
     assert first["id"] == job_id
@@ -80,7 +84,11 @@ def test_tune_and_look_at_everything(run: Any, farm: Any, tmp_path: Path) -> Non
     assert page.read_text() == Path(tuned["report_page"]).read_text()
     watched = run("jobs", "watch", job_id)
     assert "succeeded" in watched.stdout
-    fetched = parsed(run, "jobs", "artifact", job_id, "-o", tmp_path / "third", "--name", "x.tunefarm")
+    third = tmp_path / "third" / "x.tunefarm"
+    assert parsed(run, "jobs", "artifact", job_id, "-o", third)["artifact"] == str(third)
+    clash = run("jobs", "artifact", job_id, "-o", third, "--name", "y.tunefarm", code=2)
+    assert "leave --name out" in clash.stderr
+    fetched = parsed(run, "jobs", "artifact", job_id, "-o", third.parent, "--name", "x.tunefarm")
     assert Path(fetched["artifact"]).read_bytes() == Path(tuned["artifact"]).read_bytes()
 
     assert [m["id"] for m in parsed(run, "models", "list")] == [model_id]
@@ -218,7 +226,6 @@ def test_a_typo_costs_no_upload(run: Any, farm: Any, tmp_path: Path) -> None:
     ("folder", "reason"),
     [
         ("net.onnx", "this is a file, but it must be a folder"),
-        ("new/net.tunefarm", "give the folder for the artifact, --output "),
         ("net.onnx/out", "files cannot be written into this folder: Not a directory"),
         ("/proc/tunefarm", "files cannot be written into this folder: "),
         ("/proc", "files cannot be written into this folder: "),

@@ -120,6 +120,7 @@ def test_what_a_sweep_refuses(run: Any, farm: ReplayServer, client: Client, tmp_
     assert refused(a, tmp_path / "none.onnx") == "no-file"
     assert "this is a folder; give its files" in run("tune", tmp_path, code=2).stderr
     assert refused(a, b, "--name", "one") == "invalid-request"
+    assert refused(a, b, "--output", tmp_path / "net.tunefarm") == "bad-output"
     assert refused(a, b, "--inputs", tmp_path / "none.npz") == "no-file"
     assert refused(a, b, "--inputs", f"c.onnx:{a}") == "bad-samples"
     assert refused(a, b, "--precision", "int8", "--inputs", f"a.onnx:{a}") == "samples-needed"

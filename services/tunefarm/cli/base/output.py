@@ -238,6 +238,13 @@ def write_whole(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def artifact_file(output: Path) -> tuple[Path, str | None]:
+    """Return the folder and the artifact's name that ``--output`` means: ``out/net.tunefarm`` names both, any other path a folder."""
+    if output.suffix == ".tunefarm" and not output.is_dir():
+        return output.parent, output.name
+    return output, None
+
+
 def check_folder(folder: Path) -> None:
     """Create a folder for results if it is missing, and check that files can be written into it.
 
@@ -246,7 +253,7 @@ def check_folder(folder: Path) -> None:
     """
     if folder.suffix == ".tunefarm" and not folder.is_dir():
         raise InvalidInputError(
-            f"--output {folder}: give the folder for the artifact, --output {folder.parent}, not the artifact's name",
+            f"--output {folder}: several artifacts need a folder, --output {folder.parent}, not one file's name",
             code="bad-output",
         )
     try:

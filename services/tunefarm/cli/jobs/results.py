@@ -15,7 +15,7 @@ import typer
 from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.options import BaselineNames, OutFile
-from tunefarm.cli.base.output import Output, check_folder, write_whole
+from tunefarm.cli.base.output import Output, artifact_file, check_folder, write_whole
 from tunefarm.cli.base.references import find_job
 from tunefarm.cli.jobs.look import JobId, app
 from tunefarm.cli.report import show_report, show_steps
@@ -40,10 +40,13 @@ def get_artifact(
     out: Output,
     server: Server,
     job_id: JobId,
-    folder: Annotated[
+    output: Annotated[
         Path,
         typer.Option(
-            "--output", "-o", metavar="DIR", help="Folder for the file; the current one by default."
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="Folder for the file, the current one by default; or a path that ends in NAME.tunefarm.",
         ),
     ] = Path(),
     name: Annotated[
@@ -68,10 +71,17 @@ def get_artifact(
 
     If the farm signs its results, the signed statement is written beside it, as NAME.tunefarm.intoto.jsonl: see `tunefarm verify`.
     """
+    from tunefarm.client.errors import InvalidRequestError
+
+    folder, artifact_name = artifact_file(output)
+    if name and artifact_name:
+        raise InvalidRequestError(
+            f"--output {output} names the file: leave --name out, or give --output {folder}",
+            code="invalid-option",
+        )
+    name = name or artifact_name
     check_folder(folder)
     if now and so_far:
-        from tunefarm.client.errors import InvalidRequestError
-
         raise InvalidRequestError(
             "--now compiles a new artifact, --so-far takes the one that is ready: give only one of them",
             code="invalid-option",
