@@ -17,6 +17,8 @@ from tvm import te, tirx, topi
 from tvm.sym import Analyzer
 from tvm.topi.image.resize import get_inx
 
+from tunefarm_tuning.tvm.base.relax_graph import static_shape
+
 Legalize = Callable[[Any, Any], Any]
 Binary = Callable[[Any, Any], Any]
 
@@ -81,7 +83,7 @@ def _like(value: Any, number: float) -> Any:
     return tirx.const(number, str(value.expr_ty().dtype))
 
 
-_RESIZE = "relax.image.resize2d"
+_RESIZE, _RESHAPE = "relax.image.resize2d", "relax.reshape"
 _AXES = {"NHWC": (1, 2), "NCHW": (3, 2)}
 """The axes in the order in which they are resized. With channels first the width goes first: rows are then interpolated whole, in
 vectors, and the positions between columns are not computed again for each row."""
@@ -172,6 +174,16 @@ def _along(axis: int, after: int, mode: str) -> Callable[[Any], Any]:
     return kernel
 
 
+def _reshape(builder: Any, call: Any) -> Any:
+    """Leave a reshape to sizes that are known only at run time to the virtual machine, which makes a view.
+
+    As a kernel it divides by those sizes for each element, and TVM compiles nested divisions by them for minutes.
+    """
+    if static_shape(call) is None:
+        return call
+    return tvm.ir.Op.get(_RESHAPE).get_attr("FLegalize")(builder, call)
+
+
 KERNELS: Mapping[str, Legalize] = {
     "relax.argmax": _index(topi.argmax, "argmax"),
     "relax.argmin": _index(topi.argmin, "argmin"),
@@ -181,5 +193,5 @@ KERNELS: Mapping[str, Legalize] = {
     "relax.sign": _elementwise(_sign, "tir_sign"),
 }
 """Legalisations of operators by name, on all devices."""
-CPU_KERNELS: Mapping[str, Legalize] = {_RESIZE: _resize}
+CPU_KERNELS: Mapping[str, Legalize] = {_RESIZE: _resize, _RESHAPE: _reshape}
 """Legalisations for CPUs alone."""

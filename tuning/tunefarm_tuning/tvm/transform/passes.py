@@ -46,6 +46,7 @@ from tunefarm_tuning.tvm.transform.legalization import CPU_RULES, GPU_RULES, wri
 from tunefarm_tuning.tvm.transform.narrow_convolution import widen_narrow_convolutions
 from tunefarm_tuning.tvm.transform.simplify import (
     crop_kernels,
+    drop_reshapes,
     fold_pads,
     simplify_powers,
     simplify_takes,
@@ -144,9 +145,17 @@ def _ours(rewrite: Callable[[tvm.IRModule], tvm.IRModule]) -> Rewrite:
     return lambda mod, _context: rewrite(mod)
 
 
-def _fuse_operators(mod: tvm.IRModule, _context: PassContext) -> tvm.IRModule:
+def _fuse_operators(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
+    """Apply TVM's pipeline `zero`, but for its `LegalizeOps`, which makes kernels of what our rules leave as operators."""
+    steps = [
+        relax.transform.LegalizeOps(CPU_RULES if context.on_cpu else GPU_RULES),  # what rules wrote
+        relax.transform.AnnotateTIROpPattern(),
+        relax.transform.FoldConstant(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+    ]
     with tvm.transform.PassContext(config={"relax.FuseOps.max_depth": MAX_FUSED}):
-        return relax.get_pipeline("zero")(mod)
+        return tvm.transform.Sequential(steps)(mod)
 
 
 def _fuse_horizontally(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
@@ -199,6 +208,7 @@ PASSES: tuple[GraphPass, ...] = (
     GraphPass("FoldBatchNorms", Level.SIMPLIFY, _ours(fold_batch_norms)),
     GraphPass("FoldConstant", Level.SIMPLIFY, relax.transform.FoldConstant()),
     GraphPass("SimplifyPowers", Level.SIMPLIFY, _ours(simplify_powers)),
+    GraphPass("DropReshapes", Level.SIMPLIFY, _ours(drop_reshapes)),
     GraphPass("FoldPads", Level.SIMPLIFY, _ours(fold_pads)),
     GraphPass("CropKernels", Level.SIMPLIFY, _ours(crop_kernels)),
     GraphPass("SimplifyTakes", Level.SIMPLIFY, _ours(simplify_takes), _on_cpu),
@@ -240,7 +250,7 @@ PASSES: tuple[GraphPass, ...] = (
     GraphPass("LegalizeOps", Level.LOWER, relax.transform.LegalizeOps(CPU_RULES), _on_cpu),
     GraphPass("LegalizeOps", Level.LOWER, relax.transform.LegalizeOps(GPU_RULES), _on_gpu),
     GraphPass("BoundComputedIndices", Level.LOWER, _ours(bound_computed_indices)),
-    GraphPass("ZeroPipeline", Level.LOWER, _fuse_operators),
+    GraphPass("FuseOperators", Level.LOWER, _fuse_operators),
     GraphPass("MarkConstants", Level.LOWER, _mark_constants),
 )
 """All passes, in the order in which they run."""

@@ -35,6 +35,11 @@ def simplify_powers(mod: tvm.IRModule) -> tvm.IRModule:
     return rewrite_calls(mod, _simplify_power)
 
 
+def drop_reshapes(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return the module without reshapes to the shape that the tensor has already."""
+    return rewrite_calls(mod, _drop_reshape)
+
+
 def simplify_takes(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with each ``take`` at consecutive constant indices replaced by a slice (queries out of QKV, a class token).
 
@@ -113,6 +118,12 @@ def _simplify_power(call: Any, builder: Any) -> Any:
         if simplified is not None and tvm_ffi.structural_equal(base.ty, call.ty):
             return builder.normalize(simplified(base))
     return call
+
+
+def _drop_reshape(call: Any, _builder: Any) -> Any:
+    if operator_name(call) != "relax.reshape" or not tvm_ffi.structural_equal(call.args[0].ty, call.ty):
+        return call
+    return call.args[0]
 
 
 def _scalar(exponent: Any) -> float:

@@ -74,6 +74,27 @@ def test_a_step_that_all_samples_share_keeps_its_size(tmp_path: Path) -> None:
     check(artifact, path, x=(5, 6), step=(1,))
 
 
+def test_no_kernel_reshapes_to_open_sizes(tmp_path: Path) -> None:
+    """Such kernels divide by sizes for each element; nested divisions took TVM minutes to compile."""
+    g = GraphBuilder()
+    x = g.input("x", ["batch", 1, "width"])
+    rows = g.node("Conv", x, g.weight(6, 1, 5), strides=[8])
+    heads = g.node("Transpose", g.node("Reshape", rows, g.ints(0, 2, 3, -1)), perm=[0, 1, 3, 2])
+    same = g.node("Reshape", heads, g.ints(0, 2, -1, 3))
+    by_row = g.node("Reshape", g.node("Softmax", same), g.ints(-1, 3))
+    g.output(by_row, [None, 3])
+    path = tmp_path / "net.onnx"
+    onnx.save(g.model(), path)
+    fixed = import_model(path, shapes={"x": (1, 1, 29)}).binding
+    module = load_open(path, [fixed], detect_host_target()).module
+    names = [str(variable.name_hint) for variable in module.get_global_vars()]
+    assert not [name for name in names if "reshape" in name]
+    assert module.script().count("R.reshape(") == 2  # that to the same shape is gone
+    artifact = compiled(path, {"x": (1, 1, 29)})
+    check(artifact, path, x=(3, 1, 50))
+    check(artifact, path, x=(1, 1, 8))
+
+
 @pytest.mark.exhaustive
 def test_relative_positions_count_down_from_a_size_to_its_negative(tmp_path: Path) -> None:
     g = GraphBuilder()

@@ -33,6 +33,7 @@ def test_passes_of_a_cpu() -> None:
             "SimplifyPowers",
         ),
         *(
+            "DropReshapes",
             "FoldPads",
             "CropKernels",
             "SimplifyTakes",
@@ -43,7 +44,7 @@ def test_passes_of_a_cpu() -> None:
         *("PropagateTransposesDown", "PropagateTransposesUp", "CanonicalizeBindings", "DeadCodeElimination"),
         *("FoldWeights", "FoldConstant", "WidenNarrowConvolutions", "SplitExtremes"),
         *("WriteScans", "DispatchSampling", "DispatchSortScan", "LegalizeOps", "BoundComputedIndices"),
-        *("ZeroPipeline", "MarkConstants"),
+        *("FuseOperators", "MarkConstants"),
     ]
 
 
@@ -58,10 +59,10 @@ def test_passes_of_a_gpu() -> None:
             "FoldConstant",
             "SimplifyPowers",
         ),
-        *("FoldPads", "CropKernels", "DecomposeOpsForInference", "CanonicalizeBindings"),
+        *("DropReshapes", "FoldPads", "CropKernels", "DecomposeOpsForInference", "CanonicalizeBindings"),
         *("FuseHorizontally", "AddUpFloat16InFloat32", "ConvertLayout", "Normalize"),
         *("CancelTransposes", "CanonicalizeBindings", "DeadCodeElimination", "FoldWeights", "FoldConstant"),
-        *("DispatchSampling", "DispatchSortScan", "LegalizeOps", "BoundComputedIndices", "ZeroPipeline"),
+        *("DispatchSampling", "DispatchSortScan", "LegalizeOps", "BoundComputedIndices", "FuseOperators"),
         "MarkConstants",
     ]
 
