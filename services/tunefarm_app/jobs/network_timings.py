@@ -6,7 +6,6 @@ A draft step compiles (`tunefarm_app.jobs.drafts`), and a tuning step times, und
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from tunefarm_app.settings import Settings
 from tunefarm_app.storage.rows import CostedTask, grouped
@@ -85,16 +84,6 @@ def to_time(job: Job, networks: Sequence[NetworkTiming], settings: Settings) -> 
     cost_sec = timed[-1].spent_sec if timed else newest.expected_sec
     spent_sec = sum(network.spent_sec for network in networks)
     return newest if spent_sec + cost_sec <= settings.network_timing_share * job.tuned_sec else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Costed:
-    """A task with a cost of some moment."""
-
-    workload_key: str
-    alternative: Json | None
-    weight: int
-    best_cost_sec: float | None
 
 
 def promised_gain(
