@@ -79,37 +79,22 @@ class TimedModel:
     parts: PartTimes | None = None
 
     @property
+    def main(self) -> EntryTiming:
+        """The timing in the main set of shapes."""
+        return self.entries[_MAIN]
+
+    @property
     def latency(self) -> Mapping[str, Latency]:
-        """The latencies in the main set of shapes."""
-        return {**self.entries[_MAIN].latency, **self.baselines}
-
-    @property
-    def before(self) -> TimedBefore | None:
-        """`EntryTiming.before` of the main set of shapes."""
-        return self.entries[_MAIN].before
-
-    @property
-    def rejected(self) -> Latency | None:
-        """`EntryTiming.rejected` of the main set of shapes."""
-        return self.entries[_MAIN].rejected
-
-    @property
-    def beside(self) -> Mapping[str, BaselineFacts]:
-        """`EntryTiming.baselines` of the main set of shapes."""
-        return self.entries[_MAIN].baselines
+        """The latencies in the main set of shapes, of a GPU's baselines, too."""
+        return {**self.main.latency, **self.baselines}
 
     @property
     def baselines_sec(self) -> dict[str, float]:
         """Seconds that each of the other runtimes took of the compile, over all sets of shapes."""
         return {
             name: sum(entry.baselines[name].took_sec for entry in self.entries.values())
-            for name in self.beside
+            for name in self.main.baselines
         }
-
-    @property
-    def alone(self) -> KernelSums | None:
-        """`EntryTiming.alone` of the main set of shapes."""
-        return self.entries[_MAIN].alone
 
     @property
     def fallen(self) -> Mapping[str, Fallback]:
