@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 
 import structlog
 
+from tunefarm_app.engines.interface import CompileTerms
 from tunefarm_app.jobs.drafts import holds_draft, note_network, wants_draft
 from tunefarm_app.jobs.network_timings import costs_now
 from tunefarm_app.jobs.transitions import fail_subject
@@ -85,13 +86,14 @@ def run_draft(context: StepContext) -> None:
                 model,
                 target,
                 History(map(engine_record, records.values()), findings),
-                precision=precision_of(job).of_network,
-                max_error=max_error_of(job),
-                other_shapes=False,
-                samples=[services.blobs.path(sample_file.sha256) for sample_file in samples],
-                goal_sec=0.0,
+                CompileTerms(
+                    precision=precision_of(job).of_network,
+                    max_error=max_error_of(job),
+                    other_shapes=False,
+                    samples=[services.blobs.path(sample_file.sha256) for sample_file in samples],
+                    goal_sec=0.0,
+                ),
                 device=None,
-                name=file_stem(row.name),
                 output=scratch.path / f"{file_stem(row.name)}.tunefarm",
                 cancellation=watch.cancellation,
                 on_progress=lambda _phase, _done: context.lease.check(),
