@@ -120,7 +120,12 @@ class LatencyCacheEntry:
     def _facts(self) -> dict[str, Any] | None:
         """Return what latencies depend on; None where they are always measured: on GPUs, on samples, beside runtimes of another machine."""
         request, built, versions = self.request, self.built, self.baselines.versions
-        if request.on_gpu or self.input_set.sample is not None or built.plain or versions is None:
+        if (
+            request.on_gpu
+            or self.input_set.sample is not None
+            or built.untuned.unscheduled
+            or versions is None
+        ):
             return None
         return {
             "device": "" if request.device is None else request.device.info.name,

@@ -166,8 +166,8 @@ def _settled(
         return replace(timed, library=partly[0], comparison=partly[1])
     reason = next(entries[name].fallback for name in entries if name in slow)
     entries = {name: replace(entry.as_untuned, fallback=reason) for name, entry in entries.items()}
-    fallen = check_untuned(request, loaded, checked.untuned, checked.plain, open_compiler)
-    if fallen.library != checked.untuned:  # its unscheduled loops were not timed yet
+    fallen = check_untuned(request, loaded, checked.untuned, open_compiler)
+    if fallen.library != checked.untuned.library:  # its unscheduled loops were not timed yet
         again = _time_all(request, loaded, built, fallen)
         entries = {name: replace(entries[name], latency=again[name].latency) for name in entries}
     return replace(
@@ -191,7 +191,7 @@ def _time_all(
             request.progress.step((number + done) / count)
 
         fallback = checked.fallen.get(entry.name)
-        untuned = checked.library == checked.untuned or fallback is not None
+        untuned = checked.library == checked.untuned.library or fallback is not None
         timing = _time_entry(request, loaded, built, checked, number, untuned=untuned, on_round=on_round)
         timings[entry.name] = timing if fallback is None else replace(timing, fallback=fallback)
     return timings
@@ -229,9 +229,9 @@ def _time_entry(
     """Time one of the library's functions; say why it falls back if it crashes or is slower than the untuned one."""
     entry = entry_name(number)
     use_reference = request.times_onnx_runtime
-    libraries = (
-        {"untuned": checked.untuned} if untuned else {"tuned": checked.library, "untuned": checked.untuned}
-    )
+    libraries = {"untuned": checked.untuned.library}
+    if not untuned:
+        libraries = {"tuned": checked.library, **libraries}
     input_set = sets_of(loaded.sets, entry)[0]
     remember = checked.library == built.tuned and not untuned
     try:

@@ -124,7 +124,7 @@ def add_other_shapes(
         return OtherShapes(library=timed.library, reason="there is no such code for GPUs")
     if request.model.parts:
         return OtherShapes(library=timed.library, reason="ONNX Runtime runs parts of the network")
-    if checked.plain or built.plain:
+    if checked.untuned.unscheduled or built.untuned.unscheduled:
         return OtherShapes(library=timed.library, reason="default schedules do not work for this network")
     optional_sec = request.optional_sec
     if optional_sec is not None and optional_sec < _LEAST_OPTIONAL_SEC:
@@ -151,7 +151,7 @@ def _add(
 ) -> OtherShapes:
     entry = entry_name(len(loaded.info.entries))
     path = request.folder / "model-other-shapes.so"
-    tuned = timed.fallback is None and built.tuned != built.untuned
+    tuned = timed.fallback is None and built.is_tuned
     with open_compiler(request.precision) as compiler:
         taken = compiler.load_other_shapes(request.optional_sec)
         request.progress.step(0.2)

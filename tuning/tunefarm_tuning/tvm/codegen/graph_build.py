@@ -63,7 +63,7 @@ def build_model(
     path: Path,
     *,
     kernels: Mapping[str, PackedKernel] | None = None,
-    plain: bool = False,
+    default_schedules: bool = True,
     objects: KernelObjects | None = None,
 ) -> None:
     """Compile a prepared network, weights included, into a library for Relax's virtual machine.
@@ -71,15 +71,15 @@ def build_model(
     Kernels of several sets of shapes share the orders in which they take their weights, those with default schedules too.
 
     Args:
-        module: A prepared network. Unscheduled kernels get a default schedule, if it builds.
+        module: A prepared network.
         target: The target of the build.
         path: A path from which no library was loaded before.
         kernels: Scheduled kernels to put in, by the names of those that they replace.
-        plain: Leave unscheduled kernels so, where the target can run them.
+        default_schedules: Schedule unscheduled kernels by rule. Without, they stay as they are where the target can run them.
         objects: Kernels that are compiled already, and where to keep those that are not; none are kept by default.
     """
     with kernel_objects(objects) as kept:
-        _build_model(module, target, path, kernels or {}, kept, plain=plain)
+        _build_model(module, target, path, kernels or {}, kept, default_schedules=default_schedules)
 
 
 def _build_model(
@@ -89,7 +89,7 @@ def _build_model(
     kernels: Mapping[str, PackedKernel],
     objects: KernelObjects,
     *,
-    plain: bool,
+    default_schedules: bool,
 ) -> None:
     machine = tvm_target(target)
     passes = [
@@ -123,7 +123,7 @@ def _build_model(
         )
         kernels = {}
     module = _with_a_kernel(module)
-    scheduled = with_packed_defaults(module, kernels, target) if not plain else kernels
+    scheduled = with_packed_defaults(module, kernels, target) if default_schedules else kernels
     packed = {name: kernel for name, kernel in scheduled.items() if name not in kernels}
     for careful in (False, True) if packed else ():
         if careful:
@@ -135,7 +135,7 @@ def _build_model(
             }
         try:
             with machine:
-                schedules = _default_schedules(target, objects, plain=False, careful=careful)
+                schedules = _default_schedules(target, objects, default_schedules=True, careful=careful)
                 build(tvm.transform.Sequential(schedules)(put_in(module, scheduled)))
             return
         except Exception as error:
@@ -143,7 +143,7 @@ def _build_model(
             if _is_machines_fault(error):
                 raise
     module = put_in(module, with_shared_orders(module, kernels))
-    _build_scheduled(module, target, build, objects, plain=plain)
+    _build_scheduled(module, target, build, objects, default_schedules=default_schedules)
 
 
 def _may_be_graphs(scheduled: tvm.IRModule, target: Target) -> bool:
@@ -239,20 +239,26 @@ def _build_scheduled(
     build: Callable[[tvm.IRModule], None],
     objects: KernelObjects,
     *,
-    plain: bool,
+    default_schedules: bool,
 ) -> None:
     """Build a module with default schedules; if that fails, without those that do not build by themselves."""
     with tvm_target(target):
         try:
-            build(tvm.transform.Sequential(_default_schedules(target, objects, plain=plain))(module))
+            build(
+                tvm.transform.Sequential(
+                    _default_schedules(target, objects, default_schedules=default_schedules)
+                )(module)
+            )
             return
         except Exception as error:
             raise_if_out_of_memory(error)
-            if plain or _is_machines_fault(error):
+            if not default_schedules or _is_machines_fault(error):
                 raise
         # a default schedule may fail to build: each is tried alone
         build(
-            tvm.transform.Sequential(_default_schedules(target, objects, plain=False, careful=True))(module)
+            tvm.transform.Sequential(
+                _default_schedules(target, objects, default_schedules=True, careful=True)
+            )(module)
         )
 
 
@@ -278,7 +284,7 @@ def build_kernel(
     target: Target,
     path: Path,
     *,
-    plain: bool = False,
+    default_schedules: bool = True,
     objects: KernelObjects | None = None,
 ) -> None:
     """Compile a kernel, in the same way as `build_model`, into a library whose ``main`` takes the kernel's arguments.
@@ -298,32 +304,32 @@ def build_kernel(
         _export(_built_for_gpu(scheduled, target, checked=checked), path, target)
 
     with kernel_objects(objects) as kept:
-        _build_scheduled(module, target, build, kept, plain=plain)
+        _build_scheduled(module, target, build, kept, default_schedules=default_schedules)
 
 
 def compile_ahead(
-    kernels: Iterable[PackedKernel], target: Target, objects: KernelObjects, *, plain: bool
+    kernels: Iterable[PackedKernel], target: Target, objects: KernelObjects, *, default_schedules: bool
 ) -> None:
     """Compile what `build_kernel` links for kernels, on all cores."""
     if target.kind != "llvm":
-        _compile_for_gpu(kernels, target, objects, plain=plain)
+        _compile_for_gpu(kernels, target, objects, default_schedules=default_schedules)
         return
     modules = []
     for kernel in kernels:
         module = tvm.IRModule(_kernel_functions(kernel))
-        modules.append(module if plain else with_default_schedules(module, target))
+        modules.append(with_default_schedules(module, target) if default_schedules else module)
     functions = [func for module in modules for func in module.functions.values()]
     objects.compile_all(functions, target)
 
 
 def _compile_for_gpu(
-    kernels: Iterable[PackedKernel], target: Target, objects: KernelObjects, *, plain: bool
+    kernels: Iterable[PackedKernel], target: Target, objects: KernelObjects, *, default_schedules: bool
 ) -> None:
     sources: list[str] = []
     for kernel in kernels:
         try:
             with tvm_target(target):
-                schedules = _default_schedules(target, objects, plain=plain)
+                schedules = _default_schedules(target, objects, default_schedules=default_schedules)
                 scheduled = tvm.transform.Sequential(schedules)(tvm.IRModule(_kernel_functions(kernel)))
             sources += cuda_sources(_built_for_gpu(scheduled, target, checked=not kernel.packings))
         except Exception as error:  # noqa: BLE001  (`build_kernel` says what is wrong with it)
@@ -348,7 +354,7 @@ def _kernel_functions(kernel: PackedKernel) -> dict[str, tvm.tirx.PrimFunc]:
 
 
 def _default_schedules(
-    target: Target, objects: KernelObjects, *, plain: bool, careful: bool = False
+    target: Target, objects: KernelObjects, *, default_schedules: bool, careful: bool = False
 ) -> list[Any]:
     """Return the passes that schedule the unscheduled kernels.
 
@@ -362,13 +368,13 @@ def _default_schedules(
             opt_level=0,
             name="DefaultSchedules",
         )
-        return [] if plain else [by_rule]
+        return [by_rule] if default_schedules else []
     on_a_gpu = tvm.transform.module_pass(
         lambda module, _: with_gpu_schedules(
             module,
             target,
             tvm_target(target),
-            plain=plain,
+            by_dlight=default_schedules,
             fits=(lambda func: _builds(func, target, objects)) if careful else None,
         ),
         opt_level=0,

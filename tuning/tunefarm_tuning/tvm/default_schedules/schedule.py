@@ -209,13 +209,13 @@ def _by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimFunc:
     Raises:
         NoDefaultSchedule: If no rule fits.
     """
-    plain = func
+    unnamed = func
     for name in _NAMING:
-        plain = plain.without_attr(name) if name in plain.attrs else plain
-    key = (tvm_ffi.StructuralKey(plain), target)
+        unnamed = unnamed.without_attr(name) if name in unnamed.attrs else unnamed
+    key = (tvm_ffi.StructuralKey(unnamed), target)
     if key not in _scheduled:
         try:
-            _scheduled[key] = _keeper(plain, target, lambda: _schedule_by_rule(plain, target))
+            _scheduled[key] = _keeper(unnamed, target, lambda: _schedule_by_rule(unnamed, target))
         except NoDefaultSchedule as error:
             _scheduled[key] = str(error)
         while len(_scheduled) > _MAX_SCHEDULED:
