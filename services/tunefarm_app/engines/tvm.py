@@ -387,5 +387,7 @@ class TvmEngine:
 
 def _for_this_machine(history: History) -> History:
     """Return the history as if this machine had measured it: a compile looks for records of the machine that checks it."""
-    own = host_device_model()
-    return History((replace(record, device_model=own) for record in history.records), history.findings)
+    device_model = host_device_model()
+    return History(
+        (replace(record, device_model=device_model) for record in history.records), history.findings
+    )

@@ -208,12 +208,12 @@ def untried_sentence(tasks: Sequence[JobTask], report: Mapping[str, Any] | None 
     missing = untried(tasks, {*(evidence.hits() or ()), *known})
     if not report:  # without an artifact, what earlier jobs found counts
         missing = [task for task in missing if task.best_cost_sec is None]
-    own = sum(task.alternative is None for task in tasks)
-    if not missing or len(missing) == own:
+    kernels = sum(task.alternative is None for task in tasks)
+    if not missing or len(missing) == kernels:
         return ""
-    share = percent(len(missing) / own)
+    share = percent(len(missing) / kernels)
     return (
-        f"The search ended before {plural(len(missing), 'kernel')} of {own} ({share}) had a turn: "
+        f"The search ended before {plural(len(missing), 'kernel')} of {kernels} ({share}) had a turn: "
         f"{'it was' if len(missing) == 1 else 'they were'} not tried. A larger budget reaches {'it' if len(missing) == 1 else 'them'}."
     )
 
@@ -223,39 +223,39 @@ def reach_sentence(job: Job, tasks: Sequence[JobTask]) -> str:
 
     Every kernel has its first turn before any has its second, of one candidate if time is short.
     """
-    own = sum(task.alternative is None for task in tasks)
-    tried = own - len(untried(tasks))
+    kernels = sum(task.alternative is None for task in tasks)
+    tried = kernels - len(untried(tasks))
     wall_sec = job.budget.get("wall_sec")
-    if not wall_sec or not job.trials or job.tuned_sec < _PACE_KNOWN_SEC or tried == own:
+    if not wall_sec or not job.trials or job.tuned_sec < _PACE_KNOWN_SEC or tried == kernels:
         return ""
     reached = tried + int(job.trials * max(0.0, wall_sec / job.tuned_sec - 1.0))
-    if reached >= own:
+    if reached >= kernels:
         return ""
     return (
-        f"At this pace, about {reached} of {plural(own, 'kernel')} get a turn within the budget of {duration(wall_sec)}; the "
+        f"At this pace, about {reached} of {plural(kernels, 'kernel')} get a turn within the budget of {duration(wall_sec)}; the "
         "others stay untuned. Extend the job to reach them."
     )
 
 
 def measured_words(tasks: Sequence[JobTask]) -> str:
     """Return how many kernels of the network have a time, while the sum of all of them is unknown."""
-    own = [task for task in tasks if task.alternative is None]
-    return kernels_measured(_measured(own), len(own))
+    originals = [task for task in tasks if task.alternative is None]
+    return kernels_measured(_measured(originals), len(originals))
 
 
 def to_tune_words(tasks: Sequence[JobTask]) -> str:
     """Return what a job tunes: kernels of the network, and alternatives to them."""
-    own = sum(task.alternative is None for task in tasks)
-    return kernels_to_tune(own, len(tasks) - own)
+    kernels = sum(task.alternative is None for task in tasks)
+    return kernels_to_tune(kernels, len(tasks) - kernels)
 
 
 def tuned_words(tasks: Sequence[JobTask], newest: NetworkTiming | Draft | None) -> str:
     """Return how many kernels have a time, and how many run tuned in the newest network, if those are fewer; else an empty text."""
-    own = [task for task in tasks if task.alternative is None]
-    if newest is None or not 0 < newest.covered < _measured(own):
+    originals = [task for task in tasks if task.alternative is None]
+    if newest is None or not 0 < newest.covered < _measured(originals):
         return ""
     others = [task for task in tasks if task.alternative is not None]
-    measured = kernels_measured(_measured(own), len(own), _measured(others), len(others))
+    measured = kernels_measured(_measured(originals), len(originals), _measured(others), len(others))
     return f"{measured}. {tuned_so_far(newest.covered, newest.tasks)}."
 
 
@@ -372,11 +372,16 @@ def _contradicting_kernels(report: JobReport) -> Iterator[str]:
             untuned.setdefault(kernel.workload_key, set()).add(kernel.untuned.median_sec)
     yield from (f"kernel {key} has several untuned times" for key, secs in untuned.items() if len(secs) > 1)
     for alternative in report.alternatives:
-        own = next((k for k in report.kernels if k.workload_key == alternative.workload_key), None)
-        if own is None or own.untuned is None or alternative.direct_sec is None or own.tuned is not None:
+        direct = next((k for k in report.kernels if k.workload_key == alternative.workload_key), None)
+        if (
+            direct is None
+            or direct.untuned is None
+            or alternative.direct_sec is None
+            or direct.tuned is not None
+        ):
             continue
-        if not math.isclose(alternative.direct_sec, own.untuned.median_sec, rel_tol=_SLACK):
-            yield f"{own.name} has another untuned time beside {alternative.algorithm}"
+        if not math.isclose(alternative.direct_sec, direct.untuned.median_sec, rel_tol=_SLACK):
+            yield f"{direct.name} has another untuned time beside {alternative.algorithm}"
     tried = sum(kernel.trials for kernel in report.kernels)
     if report.outcomes and sum(report.outcomes.values()) != sum(
         sum(k.outcomes.values()) for k in report.kernels

@@ -105,7 +105,7 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
         kernel.name: kernel for kernel in (*kernels, *(alternative.tuned for alternative in alternatives))
     }
     fixed = {name: func for alternative in alternatives for name, func in alternative.fixed.items()}
-    beside = neighbours(model.module, kernels)
+    neighbours_of = neighbours(model.module, kernels)
     for file, part in zip(params["part_files"], model.parts, strict=True):
         _write(Path(file), part)
     _loaded = _Loaded(
@@ -132,7 +132,7 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
                 "workload_key": alternative.workload_key,
                 "algorithm": alternative.algorithm,
                 "library": alternative.library,
-                "neighbours": beside.get(alternative.workload_key, []),
+                "neighbours": neighbours_of.get(alternative.workload_key, []),
                 "flops": alternative.direct_flops,
                 "kernel": _describe(alternative.tuned, alternative.tuned.module),
                 "fixed": {
