@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -166,9 +166,7 @@ def import_with_tasks(
         raise (
             _with_proposal(error, network, stage) if is_open and error.code in _PROPOSED_FOR else error
         ) from None
-    inputs = tuple(TensorSpec.from_json(spec) for spec in inspected["inputs"])
-    outputs = tuple(OpenSpec.from_json(spec) for spec in imported["outputs"])
-    _refuse_other_dtypes(outputs, ran["output_dtypes"])
+    _refuse_other_dtypes(map(OpenSpec.from_json, imported["outputs"]), ran["output_dtypes"])
     if not ran["fits"]:
         raise _out_of_memory(_RUNNING, limits)
     described: list[Mapping[str, Any]] = [{"inputs": inspected["inputs"], "outputs": imported["outputs"]}]
@@ -180,14 +178,29 @@ def import_with_tasks(
             {**network, "bindings": more},
             times=len(more),
         )
-    model = Model(
+    model = _described_model(path, sha256, bound.values, inspected, imported, described)
+    return model, tuple(TuningTask.from_json(task) for task in imported["tasks"])
+
+
+def _described_model(
+    path: Path,
+    sha256: str,
+    values: Mapping[str, Value],
+    inspected: Mapping[str, Any],
+    imported: Mapping[str, Any],
+    described: Sequence[Mapping[str, Any]],
+) -> Model:
+    """Return what the children told of a network; `described` are its inputs and outputs in each set of shapes."""
+    inputs = tuple(TensorSpec.from_json(spec) for spec in inspected["inputs"])
+    combined, open_inputs = inspected["combinations"], inspected["open_inputs"]
+    return Model(
         path=path,
         sha256=sha256,
-        binding=_binding(bound.values, inputs, inspected["open_inputs"]),
+        binding=_binding(values, inputs, open_inputs),
         inputs=inputs,
-        outputs=outputs,
+        outputs=tuple(OpenSpec.from_json(spec) for spec in imported["outputs"]),
         specialisations=tuple(
-            _specialisation(item, combination["weight"], bound.values, inspected["open_inputs"])
+            _specialisation(item, combination["weight"], values, open_inputs)
             for item, combination in zip(described[: len(combined)], combined, strict=True)
         ),
         least_batch=inspected["least_batch"],
@@ -196,7 +209,6 @@ def import_with_tasks(
         num_params=inspected["num_params"],
         parts=tuple(RuntimePart.from_json(part) for part in imported["parts"]),
     )
-    return model, tuple(TuningTask.from_json(task) for task in imported["tasks"])
 
 
 def _both(
@@ -291,7 +303,7 @@ def _with_proposal(
     )
 
 
-def _refuse_other_dtypes(outputs: Sequence[OpenSpec], expected: Sequence[str | None]) -> None:
+def _refuse_other_dtypes(outputs: Iterable[OpenSpec], expected: Sequence[str | None]) -> None:
     """Refuse a network that TVM is known to compute differently, before hours are spent on tuning it."""
     for spec, dtype in zip(outputs, expected, strict=True):
         if dtype is not None and spec.dtype != dtype:
