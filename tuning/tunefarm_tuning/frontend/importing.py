@@ -16,6 +16,7 @@ from typing import Any
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.frontend.described_model import described_model
 from tunefarm_tuning.process.child import call_in_child
 from tunefarm_tuning.process.errors import (
     ChildClosed,
@@ -27,12 +28,12 @@ from tunefarm_tuning.process.errors import (
 from tunefarm_tuning.process.limits import WORKLOADS_BYTES, ChildLimits
 from tunefarm_tuning.process.model_child import CHILD_ENVIRONMENT, ImportLimits
 from tunefarm_tuning.process.sandbox import Access
-from tunefarm_tuning.workload.binding import Binding, Value
+from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.binding_text import option_line
-from tunefarm_tuning.workload.model import Model, Specialisation
-from tunefarm_tuning.workload.runtime_part import OpenSpec, RuntimePart
+from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.runtime_part import OpenSpec
 from tunefarm_tuning.workload.shapes import GivenShape, fixed_shapes, open_texts
-from tunefarm_tuning.workload.task import TensorSpec, TuningTask
+from tunefarm_tuning.workload.task import TuningTask
 
 _CHECK_CHILD = "tunefarm_tuning.frontend.onnx.check_child"
 _IMPORT_CHILD = "tunefarm_tuning.tvm.children.import_network"
@@ -178,37 +179,8 @@ def import_with_tasks(
             {**network, "bindings": more},
             times=len(more),
         )
-    model = _described_model(path, sha256, bound.values, inspected, imported, described)
+    model = described_model(path, sha256, bound.values, inspected, imported, described)
     return model, tuple(TuningTask.from_json(task) for task in imported["tasks"])
-
-
-def _described_model(
-    path: Path,
-    sha256: str,
-    values: Mapping[str, Value],
-    inspected: Mapping[str, Any],
-    imported: Mapping[str, Any],
-    described: Sequence[Mapping[str, Any]],
-) -> Model:
-    """Return what the children told of a network; `described` are its inputs and outputs in each set of shapes."""
-    inputs = tuple(TensorSpec.from_json(spec) for spec in inspected["inputs"])
-    combined, open_inputs = inspected["combinations"], inspected["open_inputs"]
-    return Model(
-        path=path,
-        sha256=sha256,
-        binding=_binding(values, inputs, open_inputs),
-        inputs=inputs,
-        outputs=tuple(OpenSpec.from_json(spec) for spec in imported["outputs"]),
-        specialisations=tuple(
-            _specialisation(item, combination["weight"], values, open_inputs)
-            for item, combination in zip(described[: len(combined)], combined, strict=True)
-        ),
-        least_batch=inspected["least_batch"],
-        operators=tuple((name, count) for name, count in inspected["operators"]),
-        opset=inspected["opset"],
-        num_params=inspected["num_params"],
-        parts=tuple(RuntimePart.from_json(part) for part in imported["parts"]),
-    )
 
 
 def _both(
@@ -228,26 +200,6 @@ def _both(
         except BaseException:
             ended.cancel()
             raise
-
-
-def _binding(
-    values: Mapping[str, Value], inputs: Sequence[TensorSpec], open_inputs: Sequence[str]
-) -> Binding:
-    return Binding(
-        shapes={spec.name: spec.shape for spec in inputs if spec.name in open_inputs}, values=values
-    )
-
-
-def _specialisation(
-    described: Mapping[str, Any], weight: int, values: Mapping[str, Value], open_inputs: Sequence[str]
-) -> Specialisation:
-    inputs = tuple(TensorSpec.from_json(spec) for spec in described["inputs"])
-    return Specialisation(
-        binding=_binding(values, inputs, open_inputs),
-        inputs=inputs,
-        outputs=tuple(OpenSpec.from_json(spec) for spec in described["outputs"]),
-        weight=weight,
-    )
 
 
 def _refuse_huge_artifact(path: Path, inspected: Mapping[str, Any], limits: ImportLimits) -> None:
