@@ -22,10 +22,8 @@ from tunefarm_tuning.tvm.base.reshapes import is_reshape
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import pipeline_name
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED
-from tunefarm_tuning.tvm.default_schedules.cpu.dot_product import (
-    insert_dot_products,
-    schedule_dot_product,
-)
+from tunefarm_tuning.tvm.default_schedules.cpu.dot_instructions import insert_dot_products
+from tunefarm_tuning.tvm.default_schedules.cpu.dot_product import schedule_dot_product
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     is_transposed_apart,
     schedule_elementwise,
