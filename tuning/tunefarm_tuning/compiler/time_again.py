@@ -11,7 +11,7 @@ from typing import Any
 
 from tunefarm_tuning.artifact.reading import fetch_library, fetch_parts, manifest_of
 from tunefarm_tuning.compiler.baselines import open_baselines
-from tunefarm_tuning.compiler.model_timing import time_models
+from tunefarm_tuning.compiler.model_timing import SideBySide, time_models
 from tunefarm_tuning.compiler.phases.load import opened
 from tunefarm_tuning.compiler.phases.untuned import build_untuned
 from tunefarm_tuning.compiler.report import why_no_baseline
@@ -133,15 +133,21 @@ class _Timing:
                     folder=folder,
                 )
             )
-            latency = time_models(
-                runner,
-                {"tuned": library, "untuned": untuned} if _is_tuned(manifest) else {"untuned": library},
-                None if no_baseline else reference,
-                input_set.inputs,
+            libraries = {"untuned": library}
+            if _is_tuned(manifest):
+                libraries = {"tuned": library, "untuned": untuned}
+            networks = SideBySide(
+                device=runner,
+                libraries=libraries,
+                reference=None if no_baseline else reference,
+                others=beside.running,
+                inputs=input_set.inputs,
                 threads=threads,
+            )
+            latency = time_models(
+                networks,
                 limits=self.limits,
                 on_round=lambda _done: None,
-                others=beside.running,
                 rounds=_ROUNDS,
                 until=time.monotonic() + self.limits.timing_sec,
             )

@@ -11,7 +11,7 @@ from tunefarm_text.quantities import seconds
 from tunefarm_tuning.compiler.baselines import Baselines, open_baselines
 from tunefarm_tuning.compiler.kernel_sums import KernelSums, kernel_sums
 from tunefarm_tuning.compiler.model_comparison import ModelComparison
-from tunefarm_tuning.compiler.model_timing import compare_latency, rounds_for
+from tunefarm_tuning.compiler.model_timing import SideBySide, compare_latency, rounds_for
 from tunefarm_tuning.compiler.phases.build_model import BuiltModels, Fallback
 from tunefarm_tuning.compiler.phases.check_model import CheckedModel, check_untuned, does_not_run
 from tunefarm_tuning.compiler.phases.known_latency import LatencyCacheEntry, TimedBefore
@@ -247,16 +247,19 @@ def _time_entry(
             )
             if remember and (known := cached.known_latency(checked.library, loaded.runner)):
                 return EntryTiming(latency=known[0], before=known[1], baselines=known[2])
-            latency, slower = compare_latency(
-                loaded.runner,
-                libraries,
-                loaded.references.of(number) if use_reference else None,
-                input_set.inputs,
+            networks = SideBySide(
+                device=loaded.runner,
+                libraries=libraries,
+                reference=loaded.references.of(number) if use_reference else None,
+                others=baselines.running,
+                inputs=input_set.inputs,
+                entry=entry,
                 threads=loaded.threads,
+            )
+            latency, slower = compare_latency(
+                networks,
                 limits=replace(request.limits, timing_sec=request.spare_sec(request.limits.timing_sec)),
                 on_round=on_round,
-                others=baselines.running,
-                entry=entry,
                 rounds=min(rounds_for(len(loaded.info.entries)), request.limits.timing_blocks),
             )
     except RunFailed as error:
