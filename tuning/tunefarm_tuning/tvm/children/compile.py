@@ -37,16 +37,12 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.relax_graph import entry_names
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory, with_deep_stack
 from tunefarm_tuning.tvm.base.target import code_features
-from tunefarm_tuning.tvm.codegen.graph_build import (
-    build_kernel,
-    build_model,
-    compile_ahead,
-    packed_default,
-)
+from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, build_model, compile_ahead
 from tunefarm_tuning.tvm.codegen.kept_schedules import keep_default_schedules, kept_schedule
 from tunefarm_tuning.tvm.codegen.kernel_objects import KernelObjects
 from tunefarm_tuning.tvm.codegen.onednn import why_no_calls
 from tunefarm_tuning.tvm.codegen.other_shapes import with_other_shapes
+from tunefarm_tuning.tvm.codegen.scheduled_build import packed_default
 from tunefarm_tuning.tvm.kernels.weight_packing import (
     PackedKernel,
     kernel_calls,

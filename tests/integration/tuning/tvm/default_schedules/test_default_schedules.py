@@ -38,7 +38,8 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.base.tir import int64_sizes
 from tunefarm_tuning.tvm.codegen import graph_build
-from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, packed_default
+from tunefarm_tuning.tvm.codegen.graph_build import build_kernel
+from tunefarm_tuning.tvm.codegen.scheduled_build import packed_default
 from tunefarm_tuning.tvm.default_schedules import schedule as default_schedule_module
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS, partition_points
 from tunefarm_tuning.tvm.default_schedules.cpu.ragged_reductions import vectorize_ragged_reductions
