@@ -31,8 +31,8 @@ from tunefarm_tuning.tvm.codegen.scheduled_build import (
     build_scheduled,
     builds,
     is_machines_fault,
-    schedule_passes,
     with_packed_defaults,
+    with_schedules,
 )
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
 from tunefarm_tuning.tvm.default_schedules.gpu import runs_on_the_host
@@ -138,8 +138,8 @@ def _build_model(
             }
         try:
             with machine:
-                schedules = schedule_passes(target, objects, default_schedules=True, careful=careful)
-                build(tvm.transform.Sequential(schedules)(put_in(module, scheduled)))
+                network = put_in(module, scheduled)
+                build(with_schedules(network, target, objects, default_schedules=True, careful=careful))
             return
         except Exception as error:
             raise_if_out_of_memory(error)
@@ -257,8 +257,12 @@ def _compile_for_gpu(
     for kernel in kernels:
         try:
             with tvm_target(target):
-                schedules = schedule_passes(target, objects, default_schedules=default_schedules)
-                scheduled = tvm.transform.Sequential(schedules)(tvm.IRModule(_kernel_functions(kernel)))
+                scheduled = with_schedules(
+                    tvm.IRModule(_kernel_functions(kernel)),
+                    target,
+                    objects,
+                    default_schedules=default_schedules,
+                )
             sources += cuda_sources(_built_for_gpu(scheduled, target, checked=not kernel.packings))
         except Exception as error:  # noqa: BLE001  (`build_kernel` says what is wrong with it)
             raise_if_out_of_memory(error)

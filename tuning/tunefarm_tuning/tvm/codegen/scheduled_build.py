@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import tvm
 
@@ -40,22 +40,14 @@ def build_scheduled(
     """Build a module with default schedules; if that fails, without those that do not build by themselves."""
     with tvm_target(target):
         try:
-            build(
-                tvm.transform.Sequential(
-                    schedule_passes(target, objects, default_schedules=default_schedules)
-                )(module)
-            )
+            build(with_schedules(module, target, objects, default_schedules=default_schedules))
             return
         except Exception as error:
             raise_if_out_of_memory(error)
             if not default_schedules or is_machines_fault(error):
                 raise
         # a default schedule may fail to build: each is tried alone
-        build(
-            tvm.transform.Sequential(schedule_passes(target, objects, default_schedules=True, careful=True))(
-                module
-            )
-        )
+        build(with_schedules(module, target, objects, default_schedules=True, careful=True))
 
 
 def is_machines_fault(error: Exception) -> bool:
@@ -104,34 +96,22 @@ def packed_default(
     return packed
 
 
-def schedule_passes(
-    target: Target, objects: KernelObjects, *, default_schedules: bool, careful: bool = False
-) -> list[Any]:
-    """Return the passes that schedule the unscheduled kernels.
+def with_schedules(
+    module: tvm.IRModule,
+    target: Target,
+    objects: KernelObjects,
+    *,
+    default_schedules: bool,
+    careful: bool = False,
+) -> tvm.IRModule:
+    """Return a module with its unscheduled kernels scheduled; if `careful`, as far as the results build by themselves.
 
-    On a GPU an unscheduled kernel cannot be built: its loops are bound to no threads.
+    On a GPU all of them are: loops that are bound to no threads cannot be built.
     """
-    if pipeline_name(target) == "cpu":
-        by_rule = tvm.transform.module_pass(
-            lambda module, _: with_default_schedules(
-                module, target, fits=lambda func: not careful or builds(func, target, objects)
-            ),
-            opt_level=0,
-            name="DefaultSchedules",
-        )
-        return [by_rule] if default_schedules else []
-    on_a_gpu = tvm.transform.module_pass(
-        lambda module, _: with_gpu_schedules(
-            module,
-            target,
-            tvm_target(target),
-            by_dlight=default_schedules,
-            fits=(lambda func: builds(func, target, objects)) if careful else None,
-        ),
-        opt_level=0,
-        name="GpuSchedules",
-    )
-    return [on_a_gpu]
+    fits = partial(builds, target=target, objects=objects) if careful else None
+    if pipeline_name(target) != "cpu":
+        return with_gpu_schedules(module, target, tvm_target(target), by_dlight=default_schedules, fits=fits)
+    return with_default_schedules(module, target, fits=fits) if default_schedules else module
 
 
 def builds(func: tvm.tirx.PrimFunc, target: Target, objects: KernelObjects) -> bool:

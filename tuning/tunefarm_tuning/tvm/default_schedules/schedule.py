@@ -126,9 +126,9 @@ class NoDefaultSchedule(Exception):  # noqa: N818  (an outcome)
 
 
 def with_default_schedules(
-    module: tvm.IRModule, target: Target, *, fits: Callable[[tvm.tirx.PrimFunc], bool] = lambda _: True
+    module: tvm.IRModule, target: Target, *, fits: Callable[[tvm.tirx.PrimFunc], bool] | None = None
 ) -> tvm.IRModule:
-    """Return the module with its unscheduled PrimFuncs scheduled for a CPU, if a rule fits them and `fits` accepts the result."""
+    """Return the module with its unscheduled PrimFuncs scheduled for a CPU, if a rule fits them and `fits`, if any, accepts the result."""
     result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
     for name, func in module.functions.items():
         if not isinstance(func, tvm.tirx.PrimFunc) or IS_SCHEDULED in func.attrs:
@@ -137,7 +137,7 @@ def with_default_schedules(
             continue  # its unscheduled loops show TVM that nothing needs to be run
         with suppress(NoDefaultSchedule):
             scheduled = default_schedule(func, target)
-            if fits(scheduled):
+            if fits is None or fits(scheduled):
                 result.update_func(name, scheduled)
     return result
 
