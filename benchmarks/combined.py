@@ -34,7 +34,7 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.codegen.graph_build import build_model, put_in
 from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, split_off_packing
 from tunefarm_tuning.tvm.tasks.apply_record import apply_recorded
-from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads, tuning_tasks
+from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads, tasks_of
 from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import select_faster, select_none
 from tunefarm_tuning.tvm.transform.pipeline import RelaxNetwork, load_relax
 
@@ -253,7 +253,7 @@ def measure(name: str, folder: Path, threads: int, trials: int) -> list[str]:
     tasks = {
         task.workload.key: task
         for loaded in (separate, combined, ours)
-        for task in tuning_tasks(loaded.module, target)
+        for task in tasks_of(primfunc_workloads(loaded.module), target)
         if task.workload.flops > 0
     }
     records: Sequence[TuningRecord] = ()

@@ -54,9 +54,9 @@ def time_calls(call: Callable[[], Any], *, repeat: int = 5) -> float:
     return median(samples)
 
 
-def time_network(loaded: RelaxNetwork, folder: Path, *, plain: bool) -> float:
+def time_network(loaded: RelaxNetwork, folder: Path, *, default_schedules: bool) -> float:
     path = Path(tempfile.mkdtemp(dir=folder)) / "network.so"  # a path is loaded once per process
-    build_model(loaded.module, _TARGET, path, plain=plain)
+    build_model(loaded.module, _TARGET, path, default_schedules=default_schedules)
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
     arrays = random_inputs(loaded.inputs, seed=0, kind=InputKind.NORMAL)
     machine.set_input("main", *[tvm.runtime.tensor(array) for array in arrays])
@@ -72,9 +72,9 @@ def time_onnxruntime(path: Path, loaded: RelaxNetwork) -> float:
     return time_calls(lambda: session.run(None, feed))
 
 
-def time_kernel(kernel: Kernel, folder: Path, *, plain: bool) -> float:
+def time_kernel(kernel: Kernel, folder: Path, *, default_schedules: bool) -> float:
     path = Path(tempfile.mkdtemp(dir=folder)) / "kernel.so"
-    build_kernel(PackedKernel(func=kernel.module["main"]), _TARGET, path, plain=plain)
+    build_kernel(PackedKernel(func=kernel.module["main"]), _TARGET, path, default_schedules=default_schedules)
     arrays = random_inputs(kernel_args(kernel.module), seed=0, kind=InputKind.NORMAL)
     args = [tvm.runtime.tensor(array) for array in arrays]
     main = tvm.runtime.load_module(str(path))["main"]
@@ -95,7 +95,9 @@ def kernel_rows(loaded: RelaxNetwork, folder: Path) -> Iterator[str]:
             yield f"| {kernel.name[:60]} | {kernel.weight} | – | – | none | – | – |"
             continue
         made_sec = time.perf_counter() - started
-        default_sec, plain_sec = (time_kernel(kernel, folder, plain=plain) for plain in (False, True))
+        default_sec, plain_sec = (
+            time_kernel(kernel, folder, default_schedules=by_rule) for by_rule in (True, False)
+        )
         size = sum(array.nbytes for array in random_inputs(kernel_args(kernel.module), seed=0))
         flops = kernel_flops(kernel.module)
         work, unit = (flops, "GFLOP/s") if flops > _FLOPS_PER_BYTE * size else (size, "GB/s")
@@ -110,9 +112,9 @@ def report(name: str, folder: Path) -> Iterator[str]:
     path = network_file(name, folder)
     model = import_model(path)
     loaded = load_relax(path, model.binding, _TARGET)
-    default_sec = time_network(loaded, folder, plain=False)
+    default_sec = time_network(loaded, folder, default_schedules=True)
     theirs_sec = time_onnxruntime(path, loaded)
-    plain_sec = time_network(loaded, folder, plain=True)
+    plain_sec = time_network(loaded, folder, default_schedules=False)
     yield f"\n## {path.stem}\n"
     yield (
         f"Default schedules {default_sec * 1e3:.2f} ms, unscheduled loops {plain_sec * 1e3:,.0f} ms, ONNX Runtime "

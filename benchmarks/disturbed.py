@@ -30,7 +30,7 @@ import onnx
 from benchmarks.search import json_lines
 from onnx import TensorProto, helper, numpy_helper
 
-from tunefarm_tuning.compiler.model_timing import time_models
+from tunefarm_tuning.compiler.model_timing import SideBySide, time_models
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
 from tunefarm_tuning.core.latency import Latency, is_quiet
 from tunefarm_tuning.core.ratio import Ratio, speedup
@@ -158,12 +158,15 @@ class Contest:
 
     def ratio(self, timing_sec: float, blocks: list[Block]) -> tuple[Ratio, Latency]:
         """Return how many times as fast as ONNX Runtime the network is, and the latter's latency; append the blocks."""
-        latency = time_models(
-            self._runner,
-            {"tuned": self._library},
-            self._reference,
-            self._inputs,
+        networks = SideBySide(
+            device=self._runner,
+            libraries={"tuned": self._library},
+            reference=self._reference,
+            inputs=self._inputs,
             threads=self._threads,
+        )
+        latency = time_models(
+            networks,
             limits=CompileLimits(),
             on_round=lambda _: None,
             until=time.monotonic() + timing_sec,

@@ -136,7 +136,7 @@ def measure(name: str, trials: int, seed: int, folder: Path) -> list[str]:
         for workload in workloads
     ]
     direct, product = latencies
-    gather = time_kernel(as_kernel("gather", form.gather(), 1), folder, plain=False)
+    gather = time_kernel(as_kernel("gather", form.gather(), 1), folder, default_schedules=True)
     gflops = workloads[0].flops / 1e9
     return [
         name,

@@ -44,7 +44,7 @@ def run(params: dict[str, Any]) -> str | None:
     if params["feeds"] is None:
         return None
     library = Path(params["library"])
-    build_model(loaded.module, _HOST, library, plain=params["plain"])
+    build_model(loaded.module, _HOST, library, default_schedules=not params["plain"])
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(library)), tvm.cpu())
     outputs = machine["main"](*[tvm.runtime.tensor(value) for value in load_arrays(params["feeds"])])
     library.unlink()

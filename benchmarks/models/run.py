@@ -123,7 +123,7 @@ class ModelsBenchmark:
             files |= {kind: folder / f"{kind}.so" for kind in UNTUNED}
             with closing(CompileSession(model, cores_target(threads), folder, CompileLimits())) as session:
                 for kind in UNTUNED:
-                    session.build_model(files[kind], {}, plain=kind == "plain")
+                    session.build_model(files[kind], {}, default_schedules=kind != "plain")
         return time_network(
             files,
             model.inputs,

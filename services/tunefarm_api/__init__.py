@@ -1,1 +1,6 @@
-"""The REST API."""
+"""The REST API.
+
+`app` builds the application, which `server` runs. In the order in which a request meets them: `connections`, `request_scope`, `paths`, `gate`
+(`concurrency`, `small_bodies`), `methods`, then one of the `routes` (with `dependencies`, as `auth`), which answers by `schemas` and `views`,
+or a page of the dashboard (`web`). `transfer` carries files, `errors` are problem documents.
+"""

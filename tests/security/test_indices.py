@@ -132,7 +132,7 @@ def build(network: Callable[[GraphBuilder], str], folder: Path) -> Path:
     path.write_bytes(builder.model(18).SerializeToString())
     loaded = load_relax(path, Binding(), parse_target("host"))
     library = path.with_suffix(".so")
-    build_model(loaded.module, UNOPTIMISED, library, plain=True)
+    build_model(loaded.module, UNOPTIMISED, library, default_schedules=False)
     path.with_suffix(".inputs").write_text(repr([(tuple(spec.shape), spec.dtype) for spec in loaded.inputs]))
     return library
 

@@ -4,7 +4,7 @@ This is the package's only entry point; an import contract keeps others out of i
 safe in any process. `to_onnx` and `run_in_source` parse a stranger's bytes with libraries that may crash over them
 (onnx, MLIR, XLA, LiteRT): call them in child processes only.
 
-Another format takes a signature in `signatures.py`, a converter package beside `tflite` and `stablehlo`, and a line in
+Another format takes a signature in `signatures`, a converter package beside `tflite` and `stablehlo`, and a line in
 each of the two functions below.
 """
 

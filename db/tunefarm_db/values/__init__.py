@@ -6,7 +6,7 @@ none. So a new column takes a migration, one line in the table (`tunefarm_db.tab
 column without a migration.
 
 A field that ends in ``_at``, ``_until`` or ``not_before`` is Unix time in seconds by the database's clock
-(`measured_at` alone is the device's clock). A field typed `Json` holds a JSON object.
+(``measured_at`` alone is the device's clock). A field typed `Json` holds a JSON object.
 """
 
 from __future__ import annotations

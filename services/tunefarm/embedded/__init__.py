@@ -2,6 +2,9 @@
 
 It runs the same code as a distributed farm, over the same protocols; only the start differs.
 `EmbeddedFarm` is the handle, ``python -m tunefarm.embedded`` the supervisor's process.
+
+`farm` starts a `supervisor` for a folder (`home`) with `options`. The supervisor starts the `processes`, `valkey` first, each a `child` that
+a `tether` ends with it, and restarts what dies by the `restart_policy`.
 """
 
 from __future__ import annotations

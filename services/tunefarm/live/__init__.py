@@ -1,1 +1,1 @@
-"""Live progress of a run, for the command and for the client's `wait`."""
+"""Live progress of a run, for the command and for the client's ``wait``."""

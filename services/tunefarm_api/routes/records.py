@@ -134,7 +134,8 @@ def list_best_records(
 def get_workload(workload_key: str, services: ServicesDep) -> Page[Workload]:
     """One item per compiler version that extracted it. Never split into parts."""
     with services.uow.read() as repos:
-        workloads = [repos.workloads.get(workload_key, t) for t in repos.workloads.toolchains(workload_key)]
+        toolchains = repos.workloads.toolchains([workload_key]).get(workload_key, [])
+        workloads = [repos.workloads.get(workload_key, toolchain) for toolchain in toolchains]
     if not workloads:
         raise NotFoundError("there is no such workload", code="workload-not-found")
     return Page[Workload](items=[Workload.model_validate(w) for w in workloads], next_cursor=None)

@@ -40,6 +40,25 @@ class ImportedModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompileTerms:
+    """What is asked of a compile, beside the network, the target and the records. See `tunefarm_tuning.compiler.compile`.
+
+    Attributes:
+        samples: The user's files of samples.
+        quick: Other algorithms are chosen as earlier compiles, or the kernels' own times, judged them, and the network is timed for
+            a few seconds.
+    """
+
+    precision: Precision = Precision.AS_MODEL
+    max_error: float | None = None
+    other_shapes: bool = True
+    baselines: Sequence[str] = ()
+    samples: Sequence[Path] = ()
+    goal_sec: float | None = None
+    quick: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledFile:
     """A packed artifact on the worker's disk, with its manifest and report.
 
@@ -145,25 +164,17 @@ class Engine(Protocol):
         model: Model,
         target: Target,
         history: History,
+        terms: CompileTerms,
         *,
-        precision: Precision = Precision.AS_MODEL,
-        max_error: float | None = None,
-        other_shapes: bool = True,
-        baselines: Sequence[str] = (),
-        samples: Sequence[Path] = (),
-        goal_sec: float | None = None,
-        quick: bool = False,
         device: Device | None,
-        name: str,
         output: Path,
         cancellation: Cancellation,
         on_progress: OnProgress,
     ) -> CompiledFile:
-        """Compile, check and time a network.
+        """Compile, check and time a network. The artifact has the name of its file, `output`.
 
         Without a device that happens here, with the processor time that nobody else wants, for whatever device model the records
-        are of: kernels are checked for their results alone, as their times would tell nothing. A `quick` compile leaves other
-        algorithms as earlier compiles, or the kernels' own times, judged them, and times the network for a few seconds.
+        are of: kernels are checked for their results alone, as their times would tell nothing.
         """
         ...
 

@@ -20,7 +20,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tunefarm_app.engines.interface import ANY_CPU, CompiledFile, ImportedModel, NetworkFiles, OnProgress
+from tunefarm_app.engines.interface import (
+    ANY_CPU,
+    CompiledFile,
+    CompileTerms,
+    ImportedModel,
+    NetworkFiles,
+    OnProgress,
+)
 from tunefarm_app.engines.recorded_tasks import RecordedTask, replayed
 from tunefarm_app.engines.replay_sessions import SessionRunner, check_session
 from tunefarm_app.engines.simulated_tasks import landscape_answer, scenario_space, task_facts
@@ -251,16 +258,9 @@ class ReplayEngine:
         model: Model,
         target: Target,
         history: History,
+        terms: CompileTerms,
         *,
-        precision: Precision = Precision.AS_MODEL,
-        max_error: float | None = None,  # noqa: ARG002  (nothing is off)
-        other_shapes: bool = True,
-        baselines: Sequence[str] = (),
-        samples: Sequence[Path] = (),
-        goal_sec: float | None = None,  # noqa: ARG002  (nothing is refined)
-        quick: bool = False,  # noqa: ARG002  (likewise)
         device: Device | None,
-        name: str,
         output: Path,
         cancellation: Cancellation,
         on_progress: OnProgress,
@@ -271,9 +271,9 @@ class ReplayEngine:
             on_progress("simulate", spent_sec / scenario.compile_sec)
             time.sleep(0.02)
         manifest = {
-            "name": name,
+            "name": output.stem,
             "target": target.to_json(),
-            "precision": precision.value,
+            "precision": terms.precision.value,
             "versions": versions(),
             "records": [{"workload_key": record.workload_key} for record in history.records],
             "simulated": True,
@@ -282,9 +282,9 @@ class ReplayEngine:
             "simulated": True,
             "device": device.name if device is not None else "",
             "coverage": {"tasks": scenario.num_tasks, "covered": len(history.records)},
-            "samples": len(samples),
-            **({"baselines": list(baselines)} if baselines else {}),
-            "other_shapes": None if other_shapes else {"entry": None, "reason": "not asked for"},
+            "samples": len(terms.samples),
+            **({"baselines": list(terms.baselines)} if terms.baselines else {}),
+            "other_shapes": None if terms.other_shapes else {"entry": None, "reason": "not asked for"},
         }
         output.write_text(json.dumps({"manifest": manifest, "report": report}), encoding="utf-8")
         inputs = output.with_suffix(".npz") if device is None else None

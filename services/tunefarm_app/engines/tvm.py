@@ -12,7 +12,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tunefarm_app.engines.interface import ANY_CPU, CompiledFile, ImportedModel, NetworkFiles, OnProgress
+from tunefarm_app.engines.interface import (
+    ANY_CPU,
+    CompiledFile,
+    CompileTerms,
+    ImportedModel,
+    NetworkFiles,
+    OnProgress,
+)
 from tunefarm_app.engines.remote_device import remote_device
 from tunefarm_app.identity.tickets import GatewayWay
 from tunefarm_app.settings import Settings
@@ -201,35 +208,60 @@ class TvmEngine:
         model: Model,
         target: Target,
         history: History,
+        terms: CompileTerms,
         *,
-        precision: Precision = Precision.AS_MODEL,
-        max_error: float | None = None,
-        other_shapes: bool = True,
-        baselines: Sequence[str] = (),
-        samples: Sequence[Path] = (),
-        goal_sec: float | None = None,
-        quick: bool = False,
         device: Device | None,
-        name: str,
         output: Path,
         cancellation: Cancellation,
         on_progress: OnProgress,
     ) -> CompiledFile:
+        is_draft = device is None
+        if is_draft:
+            history = _for_this_machine(history)
+        else:
+            self._end_children()  # the compiler needs their memory
+        inputs = output.with_suffix(".npz") if is_draft and not model.parts else None
+        with in_background() if is_draft else nullcontext():
+            artifact = compile_model(
+                model,
+                target,
+                history=history,
+                precision=terms.precision,
+                max_error=terms.max_error,
+                baseline=not is_draft,
+                baselines=terms.baselines,
+                other_shapes=terms.other_shapes,
+                samples=terms.samples,
+                goal_sec=terms.goal_sec,
+                output=output,
+                device=None if device is None else self._remote(device),
+                on_progress=on_progress,
+                cancellation=cancellation,
+                limits=self._compile_limits(is_quick=terms.quick, is_draft=is_draft),
+                keep_inputs=inputs,
+            )
+        if not is_draft:
+            WARM.keep(self._settings.warm_children)  # for the next job
+        return CompiledFile(
+            path=artifact.path, manifest=artifact.manifest, report=artifact.report, inputs=inputs
+        )
+
+    def _compile_limits(self, *, is_quick: bool, is_draft: bool) -> CompileLimits:
+        longest_sec = self._settings.compile_time_limit_sec
         limits = CompileLimits(
             timing_sec=self._settings.timing_sec,
-            whole_sec=self._settings.compile_time_limit_sec,
+            whole_sec=longest_sec,
             samples_bytes=self._settings.max_samples_bytes,
         )
-        if quick:
+        if is_quick:
             limits = replace(
                 limits,
                 ablation_sec=0.0,
                 timing_sec=min(_QUICK_TIMING_SEC, self._settings.timing_sec),
                 timing_blocks=_QUICK_BLOCKS,
             )
-        if device is None:
+        if is_draft:
             # On a busy machine a draft takes any time at all, up to the step's own limit.
-            longest_sec = self._settings.compile_time_limit_sec
             limits = replace(
                 limits,
                 load_sec=longest_sec,
@@ -240,35 +272,7 @@ class TvmEngine:
                 timing_sec=0.0,
                 timing_blocks=_DRAFT_BLOCKS,
             )
-            history = _for_this_machine(history)
-        else:
-            self._end_children()  # the compiler needs their memory
-        inputs = output.with_suffix(".npz") if device is None and not model.parts else None
-        with in_background() if device is None else nullcontext():
-            artifact = compile_model(
-                model,
-                target,
-                history=history,
-                precision=precision,
-                max_error=max_error,
-                baseline=device is not None,
-                baselines=baselines,
-                other_shapes=other_shapes,
-                samples=samples,
-                goal_sec=goal_sec,
-                output=output,
-                device=None if device is None else self._remote(device),
-                name=name,
-                on_progress=on_progress,
-                cancellation=cancellation,
-                limits=limits,
-                keep_inputs=inputs,
-            )
-        if device is not None:
-            WARM.keep(self._settings.warm_children)  # for the next job
-        return CompiledFile(
-            path=artifact.path, manifest=artifact.manifest, report=artifact.report, inputs=inputs
-        )
+        return limits
 
     def time_network(
         self, files: NetworkFiles, *, device: Device, sampling_sec: float, cancellation: Cancellation
@@ -383,5 +387,7 @@ class TvmEngine:
 
 def _for_this_machine(history: History) -> History:
     """Return the history as if this machine had measured it: a compile looks for records of the machine that checks it."""
-    own = host_device_model()
-    return History((replace(record, device_model=own) for record in history.records), history.findings)
+    device_model = host_device_model()
+    return History(
+        (replace(record, device_model=device_model) for record in history.records), history.findings
+    )

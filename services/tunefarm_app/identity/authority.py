@@ -142,12 +142,12 @@ def ensure_authority(folder: Path) -> Authority:
         InvalidInputError: ``no-authority``, if they cannot be written or read.
     """
     try:
-        own = _key_path(
+        key_folder = _key_path(
             folder
         ).parent  # in a container `folder` itself is no volume, and cannot be written to
-        for path in (folder, own):
+        for path in (folder, key_folder):
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = os.open(own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(key_folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             _ensure(_key_path(folder), lambda: _private_pem(ec.generate_private_key(ec.SECP256R1())))

@@ -6,7 +6,6 @@ A draft step compiles (`tunefarm_app.jobs.drafts`), and a tuning step times, und
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from tunefarm_app.settings import Settings
 from tunefarm_app.storage.rows import CostedTask, grouped
@@ -87,16 +86,6 @@ def to_time(job: Job, networks: Sequence[NetworkTiming], settings: Settings) -> 
     return newest if spent_sec + cost_sec <= settings.network_timing_share * job.tuned_sec else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Costed:
-    """A task with a cost of some moment."""
-
-    workload_key: str
-    alternative: Json | None
-    weight: int
-    best_cost_sec: float | None
-
-
 def promised_gain(
     tasks: Sequence[CostedTask],
     flops: Mapping[str, float],
@@ -113,20 +102,20 @@ def promised_gain(
         then: Their best costs when the network was compiled.
         network_sec: Its measured time; None if it was not timed.
     """
-    own = [position for position, task in enumerate(tasks) if task.alternative is None]
-    known_sec = sum(tasks[i].weight * (tasks[i].best_cost_sec or 0.0) for i in own)
+    originals = [position for position, task in enumerate(tasks) if task.alternative is None]
+    known_sec = sum(tasks[i].weight * (tasks[i].best_cost_sec or 0.0) for i in originals)
     known_flops = sum(
-        tasks[i].weight * flops.get(tasks[i].workload_key, 0.0) for i in own if tasks[i].best_cost_sec
+        tasks[i].weight * flops.get(tasks[i].workload_key, 0.0) for i in originals if tasks[i].best_cost_sec
     )
     sec_per_flop = known_sec / known_flops if known_flops else 0.0
     untuned = {
         i: _UNTUNED_FACTOR * (tasks[i].best_cost_sec or sec_per_flop * flops.get(tasks[i].workload_key, 0.0))
-        for i in own
+        for i in originals
         if then[i] is None
     }
     all_untuned_sec = sum(tasks[i].weight * sec for i, sec in untuned.items())
     if network_sec is not None and all_untuned_sec:
-        tuned_sec = sum(tasks[i].weight * (then[i] or 0.0) for i in own)
+        tuned_sec = sum(tasks[i].weight * (then[i] or 0.0) for i in originals)
         scale = max(network_sec - tuned_sec, 0.0) / all_untuned_sec
         untuned = {i: scale * sec for i, sec in untuned.items()}
     before_sec = _sum_sec(

@@ -186,31 +186,31 @@ def _device_of(repos: Repositories, device_key: str | None) -> Device:
 
 
 def _target_of(requested: str | Mapping[str, Any] | None, device: Device) -> Target:
-    own = Target.from_json(device.target)
+    device_target = Target.from_json(device.target)
     if requested is None or (isinstance(requested, str) and requested.strip() == "host"):
-        return own
+        return device_target
     target = parse_target(requested)
-    if target.kind != own.kind:
+    if target.kind != device_target.kind:
         raise _incompatible(
             f"the target {clean(target.key)} is of kind {target.kind}, but the devices of {device.device_key} "
-            f"are of kind {own.kind} ({own.key})",
+            f"are of kind {device_target.kind} ({device_target.key})",
             target,
-            own,
+            device_target,
         )
-    if target.kind == "cuda" and _arch(target) != _arch(own):
+    if target.kind == "cuda" and _arch(target) != _arch(device_target):
         # Libraries hold machine code only, which no driver can translate.
         raise _incompatible(
             f"the target is for GPUs of {clean(_arch(target), 20)}, but those of {device.device_key} are "
-            f"{clean(_arch(own), 20)}: omit the target, or use cuda/{clean(_arch(own), 20)}",
+            f"{clean(_arch(device_target), 20)}: omit the target, or use cuda/{clean(_arch(device_target), 20)}",
             target,
-            own,
+            device_target,
         )
     return target
 
 
-def _incompatible(message: str, target: Target, own: Target) -> InvalidInputError:
+def _incompatible(message: str, target: Target, device_target: Target) -> InvalidInputError:
     return InvalidInputError(
-        message, code="incompatible-target", target=clean(target.key), device_target=own.to_json()
+        message, code="incompatible-target", target=clean(target.key), device_target=device_target.to_json()
     )
 
 

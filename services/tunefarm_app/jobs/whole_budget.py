@@ -85,22 +85,22 @@ def expected_compile_sec(repos: Repositories, job: Job, kernels: int, *, other_s
         kernels: The number of its kernels.
         other_shapes: Whether to count code for all sizes, if the job wants it.
     """
-    own = repos.overview.compile_times(job, same_model=True, limit=_SAME_MODEL)
+    of_model = repos.overview.compile_times(job, same_model=True, limit=_SAME_MODEL)
     others = repos.overview.compile_times(job, same_model=False, limit=_OTHER_MODELS)
-    beside_sec = sum(_baseline_sec(name, own, others) for name in baselines_of(job))
+    beside_sec = sum(_baseline_sec(name, of_model, others) for name in baselines_of(job))
     if other_shapes and wants_other_shapes(job) and binding_of(repos.models.get(job.model_id)).shapes:
-        beside_sec += _other_shapes_sec(own, others, kernels)
-    if own:
-        return beside_sec + max(compiled.sec for compiled in own)
+        beside_sec += _other_shapes_sec(of_model, others, kernels)
+    if of_model:
+        return beside_sec + max(compiled.sec for compiled in of_model)
     if others:
         return beside_sec + kernels * median(compiled.sec / max(compiled.kernels, 1) for compiled in others)
     return beside_sec + _FIXED_SEC + kernels * _PER_KERNEL_SEC
 
 
-def _other_shapes_sec(own: Sequence[CompileTime], others: Sequence[CompileTime], kernels: int) -> float:
+def _other_shapes_sec(of_model: Sequence[CompileTime], others: Sequence[CompileTime], kernels: int) -> float:
     """Return how long code for all sizes should take: by compiles of the model that built it, else per kernel by those of other models."""
     if known := [
-        compiled.optional_sec[OTHER_SHAPES] for compiled in own if OTHER_SHAPES in compiled.optional_sec
+        compiled.optional_sec[OTHER_SHAPES] for compiled in of_model if OTHER_SHAPES in compiled.optional_sec
     ]:
         return max(known)
     per_kernel = [
@@ -111,9 +111,9 @@ def _other_shapes_sec(own: Sequence[CompileTime], others: Sequence[CompileTime],
     return kernels * (median(per_kernel) if per_kernel else _PER_KERNEL_OTHER_SHAPES_SEC)
 
 
-def _baseline_sec(name: str, own: Sequence[CompileTime], others: Sequence[CompileTime]) -> float:
+def _baseline_sec(name: str, of_model: Sequence[CompileTime], others: Sequence[CompileTime]) -> float:
     """Return how long timing another runtime should take: by compiles of the model, else by those of other models."""
-    if known := [compiled.optional_sec[name] for compiled in own if name in compiled.optional_sec]:
+    if known := [compiled.optional_sec[name] for compiled in of_model if name in compiled.optional_sec]:
         return max(known)
     known = [compiled.optional_sec[name] for compiled in others if name in compiled.optional_sec]
     return median(known) if known else _PER_BASELINE_SEC

@@ -130,7 +130,7 @@ class _Known:
 
     def __init__(self, repos: Repositories, workload_keys: Collection[str]) -> None:
         self._repos = repos
-        self._toolchains = repos.workloads.toolchains_of(workload_keys)
+        self._toolchains = repos.workloads.toolchains(workload_keys)
         recorded = repos.records.recorded(workload_keys)
         self._recorded = [key for key in workload_keys if key in recorded]
         self._positions = {key: position for position, key in enumerate(self._recorded)}

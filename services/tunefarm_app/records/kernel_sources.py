@@ -127,15 +127,17 @@ def job_task(repos: Repositories, job_id: str, position: int) -> JobTask:
 
 def winner_of(repos: Repositories, job: Job, task: JobTask, artifact: Artifact | None) -> Winner | None:
     """Return the winning record: the artifact's, else the best on a device model that the job may measure on."""
-    held = _record_in(repos, artifact, task)
-    if held is not None:
-        return Winner(record=held, in_artifact=True)
+    packed = _record_in(repos, artifact, task)
+    if packed is not None:
+        return Winner(record=packed, in_artifact=True)
     fastest = repos.searches.fastest(job.id, task.position)
-    own = None if fastest is None or fastest.record_id is None else repos.searches.record(fastest.record_id)
+    job_best = (
+        None if fastest is None or fastest.record_id is None else repos.searches.record(fastest.record_id)
+    )
     models = (
         {device.device_model for device in repos.devices.in_pool(job.device_key)}
-        if own is None
-        else {own.device_model}
+        if job_best is None
+        else {job_best.device_model}
     )
     records: list[Record] = []
     for model in sorted(models):
@@ -143,7 +145,7 @@ def winner_of(repos: Repositories, job: Job, task: JobTask, artifact: Artifact |
             [task.workload_key], target_key=job.target_key, device_model=model, toolchain=task.toolchain
         )
         records += best.values()
-    best_of_all = min(records, key=lambda record: record.cost_sec or 0.0, default=own)
+    best_of_all = min(records, key=lambda record: record.cost_sec or 0.0, default=job_best)
     return None if best_of_all is None else Winner(record=best_of_all, in_artifact=False)
 
 

@@ -9,6 +9,7 @@ import structlog
 
 from tunefarm_app.models.stored_file import stored_file_end
 from tunefarm_app.records.rooflines import TimedKernel, kernel_roofline, task_computations, trusted_peak
+from tunefarm_app.report.contradictions import contradictions
 from tunefarm_app.report.document import (
     FORMAT,
     FORMAT_VERSION,
@@ -27,7 +28,6 @@ from tunefarm_app.report.networks import networks_of
 from tunefarm_app.report.numbers import (
     KernelNumbers,
     breakdown,
-    contradictions,
     kernel_numbers,
     reason_of,
     untried_sentence,

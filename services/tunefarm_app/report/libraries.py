@@ -40,17 +40,17 @@ class ReportLibraryAhead(ReportSection):
 
 def libraries_ahead(alternatives: Sequence[ReportAlternative]) -> list[ReportLibraryAhead]:
     """Return the kernels that a library computes faster than the best of ours, those first that cost an inference most."""
-    own: dict[str, list[float]] = {}
+    own_secs: dict[str, list[float]] = {}
     for alternative in alternatives:
-        known = own.setdefault(alternative.workload_key, [])
+        known = own_secs.setdefault(alternative.workload_key, [])
         if alternative.direct_sec is not None:
             known.append(alternative.direct_sec)
         if not alternative.library:
             known.append(alternative.sum_sec)
     ahead = [
-        _ahead(alternative, min(own[alternative.workload_key]))
+        _ahead(alternative, min(own_secs[alternative.workload_key]))
         for alternative in alternatives
-        if alternative.library and own[alternative.workload_key]
+        if alternative.library and own_secs[alternative.workload_key]
     ]
     return sorted(
         (entry for entry in ahead if entry.share <= _AHEAD),

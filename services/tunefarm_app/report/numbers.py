@@ -1,17 +1,15 @@
 """The numbers of a job: speed-ups, shares, and the state of each kernel.
 
-Report, pages, command and API show these numbers, and compute none of their own. `contradictions` says which of a report's
-numbers do not fit together; `assemble` asks it about every report.
+Report, pages, command and API show these numbers, and compute none of their own.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tunefarm_app.report.document import JobReport, ReportBreakdown
+from tunefarm_app.report.document import ReportBreakdown
 from tunefarm_app.report.evidence import Evidence, noted_ratio, ratio_of
 from tunefarm_app.report.sections import ReportLatency, ReportRatio, ReportTiming
 from tunefarm_app.storage.rows import grouped
@@ -33,10 +31,8 @@ from tunefarm_tuning.records.coverage import MissReason
 from tunefarm_tuning.search.task_groups import counting
 
 UNTUNED = "untuned"
-_SLACK = 1e-6
 _ERROR = 0.15
 """Kernels that are timed alone may take this much longer than the network that they are part of: their data lie elsewhere."""
-_ABOVE_ROOF = 1.1
 _PACE_KNOWN_SEC = 5.0
 """Seconds of search after which its pace tells something."""
 
@@ -208,12 +204,12 @@ def untried_sentence(tasks: Sequence[JobTask], report: Mapping[str, Any] | None 
     missing = untried(tasks, {*(evidence.hits() or ()), *known})
     if not report:  # without an artifact, what earlier jobs found counts
         missing = [task for task in missing if task.best_cost_sec is None]
-    own = sum(task.alternative is None for task in tasks)
-    if not missing or len(missing) == own:
+    kernels = sum(task.alternative is None for task in tasks)
+    if not missing or len(missing) == kernels:
         return ""
-    share = percent(len(missing) / own)
+    share = percent(len(missing) / kernels)
     return (
-        f"The search ended before {plural(len(missing), 'kernel')} of {own} ({share}) had a turn: "
+        f"The search ended before {plural(len(missing), 'kernel')} of {kernels} ({share}) had a turn: "
         f"{'it was' if len(missing) == 1 else 'they were'} not tried. A larger budget reaches {'it' if len(missing) == 1 else 'them'}."
     )
 
@@ -223,39 +219,39 @@ def reach_sentence(job: Job, tasks: Sequence[JobTask]) -> str:
 
     Every kernel has its first turn before any has its second, of one candidate if time is short.
     """
-    own = sum(task.alternative is None for task in tasks)
-    tried = own - len(untried(tasks))
+    kernels = sum(task.alternative is None for task in tasks)
+    tried = kernels - len(untried(tasks))
     wall_sec = job.budget.get("wall_sec")
-    if not wall_sec or not job.trials or job.tuned_sec < _PACE_KNOWN_SEC or tried == own:
+    if not wall_sec or not job.trials or job.tuned_sec < _PACE_KNOWN_SEC or tried == kernels:
         return ""
     reached = tried + int(job.trials * max(0.0, wall_sec / job.tuned_sec - 1.0))
-    if reached >= own:
+    if reached >= kernels:
         return ""
     return (
-        f"At this pace, about {reached} of {plural(own, 'kernel')} get a turn within the budget of {duration(wall_sec)}; the "
+        f"At this pace, about {reached} of {plural(kernels, 'kernel')} get a turn within the budget of {duration(wall_sec)}; the "
         "others stay untuned. Extend the job to reach them."
     )
 
 
 def measured_words(tasks: Sequence[JobTask]) -> str:
     """Return how many kernels of the network have a time, while the sum of all of them is unknown."""
-    own = [task for task in tasks if task.alternative is None]
-    return kernels_measured(_measured(own), len(own))
+    originals = [task for task in tasks if task.alternative is None]
+    return kernels_measured(_measured(originals), len(originals))
 
 
 def to_tune_words(tasks: Sequence[JobTask]) -> str:
     """Return what a job tunes: kernels of the network, and alternatives to them."""
-    own = sum(task.alternative is None for task in tasks)
-    return kernels_to_tune(own, len(tasks) - own)
+    kernels = sum(task.alternative is None for task in tasks)
+    return kernels_to_tune(kernels, len(tasks) - kernels)
 
 
 def tuned_words(tasks: Sequence[JobTask], newest: NetworkTiming | Draft | None) -> str:
     """Return how many kernels have a time, and how many run tuned in the newest network, if those are fewer; else an empty text."""
-    own = [task for task in tasks if task.alternative is None]
-    if newest is None or not 0 < newest.covered < _measured(own):
+    originals = [task for task in tasks if task.alternative is None]
+    if newest is None or not 0 < newest.covered < _measured(originals):
         return ""
     others = [task for task in tasks if task.alternative is not None]
-    measured = kernels_measured(_measured(own), len(own), _measured(others), len(others))
+    measured = kernels_measured(_measured(originals), len(originals), _measured(others), len(others))
     return f"{measured}. {tuned_so_far(newest.covered, newest.tasks)}."
 
 
@@ -327,73 +323,3 @@ def best_runtime(speedups: Mapping[str, ReportRatio]) -> str | None:
     """
     others = {name: ratio.value for name, ratio in speedups.items() if name != UNTUNED and ratio.comparable}
     return min(others, key=lambda name: others[name], default=None)
-
-
-def contradictions(report: JobReport) -> list[str]:
-    """Return which numbers of a report do not fit together; nothing, as it should be."""
-    return [
-        *_contradicting_shares(report),
-        *_contradicting_kernels(report),
-        *_contradicting_ratios(report),
-    ]
-
-
-def _contradicting_shares(report: JobReport) -> Iterator[str]:
-    parts = report.breakdown
-    if parts is None or report.latency is None:
-        return
-    wholes = {"before": report.latency.untuned.median_sec, "after": report.latency.tuned.median_sec}
-    for when, whole_sec in wholes.items():
-        kernels_sec, rest_sec = getattr(parts, f"kernels_{when}_sec"), getattr(parts, f"rest_{when}_sec")
-        shares = [getattr(kernel, f"share_{when}") for kernel in report.kernels]
-        total = sum(share for share in shares if share is not None) + rest_sec / (kernels_sec + rest_sec)
-        if not getattr(parts, f"shares_{when}_known"):
-            if any(share is not None for share in shares):
-                yield f"kernels have shares of an inference ({when}), but it is not known how long the others take"
-        elif not math.isclose(total, 1.0, abs_tol=_SLACK):
-            yield f"the shares of an inference ({when}) add up to {total:.6f}"
-        if rest_sec < 0 or not math.isclose(
-            kernels_sec + rest_sec, max(whole_sec, kernels_sec), rel_tol=_SLACK
-        ):
-            yield f"the parts of an inference ({when}) do not add up to it"
-
-
-def _contradicting_kernels(report: JobReport) -> Iterator[str]:
-    untuned: dict[str, set[float]] = {}
-    for kernel in report.kernels:
-        roof = kernel.roofline
-        if roof is not None and (roof.share_of_peak or 0.0) > _ABOVE_ROOF:
-            yield f"{kernel.name} is above the device's peak"
-        if roof is not None and (roof.share_of_bound or 0.0) > _ABOVE_ROOF:
-            yield f"{kernel.name} is above its roofline"
-        if not kernel.trials and kernel.reason == MissReason.NO_RECORD.value:
-            yield f"{kernel.name} was not tried, but is said to have failed"
-        if kernel.untuned is not None:
-            untuned.setdefault(kernel.workload_key, set()).add(kernel.untuned.median_sec)
-    yield from (f"kernel {key} has several untuned times" for key, secs in untuned.items() if len(secs) > 1)
-    for alternative in report.alternatives:
-        own = next((k for k in report.kernels if k.workload_key == alternative.workload_key), None)
-        if own is None or own.untuned is None or alternative.direct_sec is None or own.tuned is not None:
-            continue
-        if not math.isclose(alternative.direct_sec, own.untuned.median_sec, rel_tol=_SLACK):
-            yield f"{own.name} has another untuned time beside {alternative.algorithm}"
-    tried = sum(kernel.trials for kernel in report.kernels)
-    if report.outcomes and sum(report.outcomes.values()) != sum(
-        sum(k.outcomes.values()) for k in report.kernels
-    ):
-        yield "the outcomes of all trials are not those of the kernels"
-    if report.kernels and tried != report.job.trials:
-        yield f"the kernels had {tried} trials, the job {report.job.trials}"
-
-
-def _contradicting_ratios(report: JobReport) -> Iterator[str]:
-    if report.latency is None:
-        return
-    for name, ratio in report.latency.ratios.items():
-        other = report.latency.untuned if name == UNTUNED else report.latency.others().get(name)
-        if other is None or not math.isclose(
-            ratio.value, other.median_sec / report.latency.tuned.median_sec, rel_tol=_SLACK
-        ):
-            yield f"the speed-up over {name} is not the ratio of the two latencies"
-        if ratio.low is not None and ratio.high is not None and not ratio.low <= ratio.value <= ratio.high:
-            yield f"the speed-up over {name} is outside of its interval"

@@ -119,11 +119,11 @@ def sweep_report_page(report: SweepReport) -> str:
 
 
 def _head(sweep: Sweep, cells: Sequence[SweepCell], jobs: dict[str, Job]) -> SweepHead:
-    own = [jobs[cell.job_id] for cell in cells if cell.job_id is not None]
+    submitted = [jobs[cell.job_id] for cell in cells if cell.job_id is not None]
     states = Counter(_state(jobs.get(cell.job_id or "")) for cell in cells)
-    is_running = any(job.state in OPEN_STATES for job in own)
+    is_running = any(job.state in OPEN_STATES for job in submitted)
     state = RUNNING if is_running else CANCELLED if sweep.cancelled_at is not None else ENDED
-    ends = [job.finished_at for job in own if job.finished_at is not None]
+    ends = [job.finished_at for job in submitted if job.finished_at is not None]
     return SweepHead(
         id=sweep.id,
         state=state,

@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from tunefarm_app.engines.interface import CompiledFile
+from tunefarm_app.engines.interface import CompiledFile, CompileTerms
 from tunefarm_app.jobs.drafts import offer_draft
 from tunefarm_app.jobs.whole_budget import compile_goal_sec
 from tunefarm_app.leases.device_wait import wait_for_device
@@ -85,15 +85,16 @@ def run_compile(context: StepContext) -> None:
             model,
             Target.from_json(job.target),
             history,
-            precision=precision_of(job).of_network,
-            max_error=max_error_of(job),
-            other_shapes=wants_other_shapes(job),
-            baselines=baselines_of(job),
-            samples=[context.services.blobs.path(sample_file.sha256) for sample_file in samples],
-            goal_sec=compile_goal_sec(job),
-            quick=not searches(job),
+            CompileTerms(
+                precision=precision_of(job).of_network,
+                max_error=max_error_of(job),
+                other_shapes=wants_other_shapes(job),
+                baselines=baselines_of(job),
+                samples=[context.services.blobs.path(sample_file.sha256) for sample_file in samples],
+                goal_sec=compile_goal_sec(job),
+                quick=not searches(job),
+            ),
             device=device.device,
-            name=file_stem(row.name),
             output=scratch.path / f"{file_stem(row.name)}.tunefarm",
             cancellation=context.cancellation,
             on_progress=_ProgressNotes(context, job),

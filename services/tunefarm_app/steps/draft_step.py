@@ -2,40 +2,43 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 
+from tunefarm_app.engines.interface import CompiledFile, CompileTerms
 from tunefarm_app.jobs.drafts import holds_draft, note_network, wants_draft
 from tunefarm_app.jobs.network_timings import costs_now
 from tunefarm_app.jobs.transitions import fail_subject
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.models.quantised import job_model
 from tunefarm_app.models.samples import sample_ids
-from tunefarm_app.runtime.composition import Services
 from tunefarm_app.steps.attestation import CompileFacts, Signer
 from tunefarm_app.steps.compile_step import MEDIA_TYPE
+from tunefarm_app.steps.draft_watch import OWN_JOB, UNWANTED, giving_way
+from tunefarm_app.storage.blob_store import StoredBlob
 from tunefarm_app.storage.file_names import file_stem
 from tunefarm_app.storage.job_options import max_error_of, precision_of
 from tunefarm_app.storage.rows import engine_record
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Job, JobTask, Record, StepKind, StepState
-from tunefarm_tuning.core.cancellation import Cancellation, Closing
+from tunefarm_db.values import Job, JobTask, Record, SampleFile, StepState
+from tunefarm_db.values import Model as ModelRow
+from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, TransientError
 from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.records.findings import Findings
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.workload.model import Model
 
 log = structlog.stdlib.get_logger(__name__)
 
 _INPUTS = "application/vnd.tunefarm.inputs"
-_LOOK_SEC = 1.0
-_BUSY_LOOKS = 2
 _BUSY_SEC = 15.0
 _LONGEST_BUSY_SEC = 600.0
 """How long a draft waits after it made room: twice as long each time, up to this."""
@@ -59,44 +62,22 @@ def run_draft(context: StepContext) -> None:
     """
     services, step = context.services, context.step
     with services.uow.read() as repos:
-        job = repos.jobs.get(step.subject_id)
-        row = repos.models.get(job.model_id)
-        samples = [repos.samples.get(row.id, samples_id) for samples_id in sample_ids(job.options)]
-        tasks = repos.jobs.tasks(job.id) if step.round else ()
-        records = _records_so_far(context, repos, job, tasks)
-    target = Target.from_json(job.target)
+        draft = _read(context, repos)
+    job = draft.job
     if not wants_draft(job, step.round):
         with context.commit():
             return
     if holds_draft(job):
-        _give_way(context, _OWN_JOB)
+        _give_way(context, OWN_JOB)
         return
-    if not context.engine.runs_here(target):
+    if not context.engine.runs_here(Target.from_json(job.target)):
         _pass_on(context)
         return
     signer, began = Signer.of(services), time.monotonic()
-    with closing(ScratchDir()) as scratch, _giving_way(context, job) as watch:
+    with closing(ScratchDir()) as scratch, giving_way(context, job) as watch:
         try:
-            model = job_model(services, job, row)
-            findings = Findings(
-                objects=services.settings.objects_dir, references=services.settings.references_dir
-            )
-            compiled = context.engine.compile(
-                model,
-                target,
-                History(map(engine_record, records.values()), findings),
-                precision=precision_of(job).of_network,
-                max_error=max_error_of(job),
-                other_shapes=False,
-                samples=[services.blobs.path(sample_file.sha256) for sample_file in samples],
-                goal_sec=0.0,
-                device=None,
-                name=file_stem(row.name),
-                output=scratch.path / f"{file_stem(row.name)}.tunefarm",
-                cancellation=watch.cancellation,
-                on_progress=lambda _phase, _done: context.lease.check(),
-            )
-            context.lease.check()
+            model = job_model(services, job, draft.model)
+            compiled = _compile(context, draft, model, scratch.path, watch.cancellation)
         except Exception:
             if watch.way_for is None or context.lease.reason is not None:
                 raise
@@ -106,18 +87,78 @@ def run_draft(context: StepContext) -> None:
         inputs = None if compiled.inputs is None else services.blobs.put_file(compiled.inputs)
     compile_facts = CompileFacts(
         job=job,
-        model=row,
+        model=draft.model,
         compiled_sha256=model.sha256,
-        samples=samples,
-        records=records,
+        samples=draft.samples,
+        records=draft.records,
         took_sec=time.monotonic() - began,
     )
-    envelope = signer.sign(compiled, blob, compile_facts)
+    _commit(context, draft, compiled, (blob, inputs), signer.sign(compiled, blob, compile_facts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Draft:
+    """What a draft is compiled from: the job as it is now, and the best records of its tasks so far, by workload key."""
+
+    job: Job
+    model: ModelRow
+    samples: Sequence[SampleFile]
+    tasks: Sequence[JobTask]
+    records: Mapping[str, Record]
+
+
+def _read(context: StepContext, repos: Repositories) -> _Draft:
+    job = repos.jobs.get(context.step.subject_id)
+    tasks = repos.jobs.tasks(job.id) if context.step.round else ()
+    return _Draft(
+        job=job,
+        model=repos.models.get(job.model_id),
+        samples=[repos.samples.get(job.model_id, samples_id) for samples_id in sample_ids(job.options)],
+        tasks=tasks,
+        records=_records_so_far(context, repos, job, tasks),
+    )
+
+
+def _compile(
+    context: StepContext, draft: _Draft, model: Model, folder: Path, cancellation: Cancellation
+) -> CompiledFile:
+    services, job = context.services, draft.job
+    findings = Findings(objects=services.settings.objects_dir, references=services.settings.references_dir)
+    compiled = context.engine.compile(
+        model,
+        Target.from_json(job.target),
+        History(map(engine_record, draft.records.values()), findings),
+        CompileTerms(
+            precision=precision_of(job).of_network,
+            max_error=max_error_of(job),
+            other_shapes=False,
+            samples=[services.blobs.path(sample_file.sha256) for sample_file in draft.samples],
+            goal_sec=0.0,
+        ),
+        device=None,
+        output=folder / f"{file_stem(draft.model.name)}.tunefarm",
+        cancellation=cancellation,
+        on_progress=lambda _phase, _done: context.lease.check(),
+    )
+    context.lease.check()
+    return compiled
+
+
+def _commit(
+    context: StepContext,
+    draft: _Draft,
+    compiled: CompiledFile,
+    blobs: tuple[StoredBlob, StoredBlob | None],
+    envelope: str | None,
+) -> None:
+    """Store the network and its inputs, unless the job needs no draft any more or it is too large for one."""
+    services, number = context.services, context.step.round
+    blob, inputs = blobs
+    limit_bytes = services.settings.max_drafts_bytes
     with context.commit() as repos:
-        began_sec, job = job.tuned_sec, repos.jobs.get(job.id, lock=True)
-        if not wants_draft(job, step.round):
+        job = repos.jobs.get(draft.job.id, lock=True)
+        if not wants_draft(job, number):
             return
-        limit_bytes = services.settings.max_drafts_bytes
         if blob.size_bytes > limit_bytes:
             error = InvalidInputError(
                 f"it is larger than the limit for all drafts together ({limit_bytes} bytes)",
@@ -134,11 +175,11 @@ def run_draft(context: StepContext) -> None:
             repos,
             services.settings,
             job,
-            step.round,
+            number,
             compiled,
-            (blob, inputs),
-            began_sec=began_sec,
-            costs=costs_now(tasks),
+            blobs,
+            began_sec=draft.job.tuned_sec,
+            costs=costs_now(draft.tasks),
             envelope=envelope,
         )
     log.info("draft stored", job_id=job.id, size_bytes=blob.size_bytes)
@@ -159,81 +200,10 @@ def _records_so_far(
     )
 
 
-_UNWANTED = "nobody"
-_OWN_JOB = "its job"
-_OTHERS = "other steps"
-
-
-class _Watch(Closing):
-    """Cancels the compile when it must give way.
-
-    Attributes:
-        way_for: `_UNWANTED` if the job needs no draft any more, `_OWN_JOB` while that compiles or is paused, `_OTHERS` if steps
-            wait for a worker; None while it may go on.
-    """
-
-    def __init__(self, services: Services, job_id: str, number: int) -> None:
-        self.cancellation = Cancellation()
-        self.way_for: str | None = None
-        self._services = services
-        self._job_id = job_id
-        self._number = number
-        self._busy_looks = 0
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"draft-{job_id}", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Cancel the compile."""
-        self.cancellation.cancel()
-
-    def end(self) -> None:
-        """Stop watching."""
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ended.wait(_LOOK_SEC):
-            try:
-                self.way_for = self._look()
-            except TransientError as error:
-                log.warning("draft not looked after", error=error.message)
-            if self.way_for is not None:
-                self.cancellation.cancel()
-                return
-
-    def _look(self) -> str | None:
-        with self._services.uow.read() as repos:
-            job = repos.jobs.get(self._job_id)
-        if not wants_draft(job, self._number):
-            return _UNWANTED
-        if holds_draft(job):
-            return _OWN_JOB
-        # A message that a free worker is about to take does not count.
-        self._busy_looks = self._busy_looks + 1 if _steps_wait(self._services) else 0
-        return _OTHERS if self._busy_looks >= _BUSY_LOOKS else None
-
-
-@contextmanager
-def _giving_way(context: StepContext, job: Job) -> Iterator[_Watch]:
-    watch = _Watch(context.services, job.id, context.step.round)
-    try:
-        with context.cancellation.attach(watch):
-            yield watch
-    finally:
-        watch.end()
-
-
-def _steps_wait(services: Services) -> bool:
-    return any(
-        services.dispatcher.queue_length(kind) for kind in (StepKind.IMPORT, StepKind.TUNE, StepKind.COMPILE)
-    )
-
-
 def _give_way(context: StepContext, way_for: str) -> None:
     step = context.step
     with context.services.uow.write() as repos:
-        if way_for == _UNWANTED:
+        if way_for == UNWANTED:
             repos.steps.finish(step.id, step.fence, state=StepState.CANCELLED)
         else:
             delay_sec = min(_BUSY_SEC * 2.0 ** min(step.fence - 1, 10), _LONGEST_BUSY_SEC)

@@ -13,7 +13,7 @@ from tunefarm_app.report.measurements import measured_beside, with_measurement
 from tunefarm_app.report.numbers import set_report
 from tunefarm_app.storage.job_options import precision_of
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_tuning.compiler.report import latency_report
+from tunefarm_tuning.compiler.report import LatencyEvidence
 from tunefarm_tuning.core.errors import NotFoundError
 
 log = structlog.stdlib.get_logger(__name__)
@@ -55,7 +55,9 @@ def run_measure(context: StepContext) -> None:
         device=device.device,
         cancellation=context.cancellation,
     )
-    latency = latency_report(timed.latency, no_baseline=timed.no_baseline, baselines=timed.baselines)
+    latency = LatencyEvidence(
+        latency=timed.latency, no_baseline=timed.no_baseline, baselines=timed.baselines
+    ).to_json()
     with context.commit(device) as repos:
         present = artifact_of(repos, repos.jobs.get(job.id, lock=True))
         report = with_measurement(present, latency, device.device, measured_at=timed.measured_at)

@@ -176,8 +176,8 @@ def check_device(context: StepContext, device: DeviceLease, outcomes: Sequence[T
     name = device.device.name
     miss = {"device_id": device.device.id, "step_id": context.step.id}
     with context.note() as repos:
-        told = {"device": name, "message": message, **({} if code is None else {"code": code})}
-        repos.events.add(context.job_id, "device-trouble", {**told, **miss})
+        facts = {"device": name, "message": message, **({} if code is None else {"code": code})}
+        repos.events.add(context.job_id, "device-trouble", {**facts, **miss})
         events = repos.events.with_data(context.job_id, "device-trouble", miss)
         being_measured = any(outcome.run_sec > 0.0 for outcome in lost)
         counts = being_measured and repos.trials.losses_in_a_row(context.job_id) < _LOSSES_IN_A_ROW

@@ -14,10 +14,16 @@ from tunefarm_app.engines.interface import CompiledFile
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_tuning.compiler.kernel_validation import CheckedKernel, missed
 from tunefarm_tuning.compiler.model_comparison import ModelComparison
-from tunefarm_tuning.compiler.report import Environment, make_report
+from tunefarm_tuning.compiler.report import (
+    Environment,
+    KernelEvidence,
+    LatencyEvidence,
+    OutputEvidence,
+    make_report,
+)
 from tunefarm_tuning.compiler.session import KernelInfo, UntunableKernel
 from tunefarm_tuning.core.latency import Latency
-from tunefarm_tuning.records.coverage import Coverage, MissReason
+from tunefarm_tuning.records.coverage import MissReason
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.reference.comparison import Comparison
 from tunefarm_tuning.reference.onnx_runtime import InputSet
@@ -75,20 +81,18 @@ class ReportingEngine(ReplayEngine):
                 none = missed(task, MissReason.NO_RECORD, self._message)
                 kernels.append(CheckedKernel(task=task, record=None, miss=none))
         return make_report(
-            kernels=kernels,
-            not_tunable=[UntunableKernel(name=self._name or "reshape", weight=1, reason="reshape")],
-            coverage=Coverage(
-                hits=tuple(kernel.hit for kernel in kernels if kernel.hit is not None),
-                misses=tuple(kernel.miss for kernel in kernels if kernel.miss is not None),
+            kernels=KernelEvidence(
+                kernels=kernels,
+                not_tunable=[UntunableKernel(name=self._name or "reshape", weight=1, reason="reshape")],
             ),
-            comparison=self._comparison(),
-            latency={
-                "onnxruntime": Latency.of([0.002, 0.0021, 0.0019], 2, [50, 50, 50]),
-                "untuned": Latency.of([0.0301], 2, [1]),
-                "tuned": Latency.of([0.00112, 0.00115, 0.0011], 2, [90, 90, 90]),
-            },
-            rejected=None,
-            no_baseline="",
+            outputs=OutputEvidence(comparison=self._comparison()),
+            latencies=LatencyEvidence(
+                latency={
+                    "onnxruntime": Latency.of([0.002, 0.0021, 0.0019], 2, [50, 50, 50]),
+                    "untuned": Latency.of([0.0301], 2, [1]),
+                    "tuned": Latency.of([0.00112, 0.00115, 0.0011], 2, [90, 90, 90]),
+                }
+            ),
             environment=Environment(device_model="replay-cpu", this_machine=True, threads=2, seed=7),
             warnings=[self._name] if self._name else [],
             phases_sec={"load": 1.5, "measure": 2.25},

@@ -48,7 +48,7 @@ def module_outputs(
 ) -> list[NDArray[Any]]:
     """Do the same for a prepared network that nothing else is known of."""
     path = folder / f"{uuid4().hex}.so"  # a path that is in use already would give that library
-    build_model(module, UNOPTIMISED, path, plain=not scheduled)
+    build_model(module, UNOPTIMISED, path, default_schedules=scheduled)
     return library_outputs(path, "main", inputs)
 
 

@@ -307,9 +307,11 @@ def kernels_of(net: Net, folder: Path, target: Target) -> list[Kernel]:
     return [kernel for kernel in workloads if kernel.not_tunable is None]
 
 
-def run(kernel: Kernel, folder: Path, target: Target, *, plain: bool) -> list[NDArray[Any]]:
-    path = folder / f"{kernel.name}-{'plain' if plain else 'default'}-{target.get('mcpu')}.so"
-    build_kernel(PackedKernel(func=kernel.module["main"]), target, path, plain=plain)
+def run(kernel: Kernel, folder: Path, target: Target, *, default_schedules: bool) -> list[NDArray[Any]]:
+    path = (
+        folder / f"{kernel.name}-{'default' if default_schedules else 'unscheduled'}-{target.get('mcpu')}.so"
+    )
+    build_kernel(PackedKernel(func=kernel.module["main"]), target, path, default_schedules=default_schedules)
     arrays = random_inputs(kernel_args(kernel.module), seed=3, kind=InputKind.POSITIVE)
     args = [unaligned_tensor(array) for array in arrays]
     tvm.runtime.load_module(str(path))["main"](*args)

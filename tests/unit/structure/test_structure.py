@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from pathlib import Path
@@ -130,6 +131,31 @@ def test_the_tables_named_in_the_docs_exist() -> None:
     ]
     assert len(files) > 20
     assert not [(name, str(file)) for name, file in files if name not in file.read_text(encoding="utf-8")]
+
+
+def test_the_modules_named_by_folders_exist() -> None:
+    """A folder's docstring tells the way through it: by modules, what is in them, or what is in the folder's own file."""
+    sources = {
+        ".".join(path.with_suffix("").parts[1:]).removesuffix(".__init__"): path for path in product_files()
+    }
+    missing = []
+    for folder, path in sources.items():
+        if path.name != "__init__.py":
+            continue
+        doc = ast.get_docstring(ast.parse((ROOT / path).read_text(encoding="utf-8"))) or ""
+        for name in re.findall(r"(?<!`)`([a-z_0-9]+(?:\.\w+)*)`(?!`)", doc):
+            holder, _, member = name.rpartition(".")
+            roots = ("", *(f"{root}." for root in (folder, *folders_above(folder))))
+            holders = [sources[root + holder] for root in roots if root + holder in sources] or [path]
+            code = "".join((ROOT / each).read_text(encoding="utf-8") for each in holders).replace(doc, "")
+            if not any(root + name in sources for root in roots) and not re.search(rf"\b{member}\b", code):
+                missing.append((folder, name))
+    assert not missing
+
+
+def folders_above(folder: str) -> list[str]:
+    parts = folder.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts))]
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:

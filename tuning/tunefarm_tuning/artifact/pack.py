@@ -68,7 +68,7 @@ def pack(
     Args:
         output: The file to write; its folder must exist.
         library: The compiled network.
-        manifest: From `compiler.report.make_manifest`.
+        manifest: From `compiler.phases.manifest.make_manifest`.
         report: From `compiler.report.make_report`.
         records: The records whose kernels are in the library.
         parts: The ONNX models of the parts that ONNX Runtime runs, in order.

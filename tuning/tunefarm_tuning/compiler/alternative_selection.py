@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tunefarm_tuning.compiler.alternatives import Candidate, SelectedAlternatives, algorithms_of, records_of
 from tunefarm_tuning.compiler.model_comparison import compare_model
-from tunefarm_tuning.compiler.model_timing import rounds_for, time_models
+from tunefarm_tuning.compiler.model_timing import SideBySide, rounds_for, time_models
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession, EntryInfo
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.latency import is_quiet
@@ -113,17 +113,37 @@ class AlternativeSelector:
         )
 
     def _select(self) -> tuple[Path, Mapping[str, float]]:
+        """Return the library of the network, and the times of the direct one and of it, if it has alternatives that were timed."""
         self._choose(self.candidates)
-        first = best = self._build_exact()
-        if best is None:
+        with_all = self._build_exact()
+        if with_all is None:
             return self.direct, {}
         if all(self._is_judged(candidate) for candidate in self._chosen):
-            return best, {}
+            return with_all, {}
         tried = self._chosen
         if self._is_untuned and not self._is_thorough:
             self._note_verdicts(tried, settled=False)
-            return best, {}  # the phase `measure` times it beside the direct network
-        times = self._time({"direct": self.direct, "chosen": best}, self._chosen)
+            return with_all, {}  # the phase `measure` times it beside the direct network
+        times = self._time({"direct": self.direct, "chosen": with_all}, self._chosen)
+        best, in_time = self._ablate_in_time(with_all, times)
+        if best == self.direct:
+            return self.direct, {}
+        if best != with_all:
+            times = self._time({"direct": self.direct, "chosen": best}, self._chosen)
+        if times is None or times.sec["direct"] < times.sec["chosen"]:
+            _withdraw(self._chosen, "the network with the alternatives is not faster than without")
+            return self.direct, {}
+        if len(self._chosen) == 1:
+            self._chosen[0].network_gain_sec = times.gain_sec("direct", "chosen")
+        self._note_verdicts(tried, settled=times.slowdown == 1.0 and in_time)
+        return best, times.sec
+
+    def _ablate_in_time(self, best: Path, times: _Times | None) -> tuple[Path, bool]:
+        """Time the network without each alternative that has no verdict, those in doubt first, as long as there is time.
+
+        Returns:
+            The fastest network, and whether the ablations had all of their time.
+        """
         unclear = [candidate for candidate in self._unclear(times) if not self._is_judged(candidate)]
         clear = [
             candidate
@@ -131,29 +151,19 @@ class AlternativeSelector:
             if candidate not in unclear and not self._is_judged(candidate)
         ]
         clear.sort(key=lambda candidate: -candidate.expected_gain_sec)
-        cut_short = not self._is_thorough
+        in_time = self._is_thorough
         budgets_sec = (self.limits.ablation_sec, _CLEAR_WINNERS_SHARE * self.limits.ablation_sec)
         if self._is_untuned:
-            budgets_sec, cut_short = (min(_UNTUNED_ABLATION_SEC, budgets_sec[0]), 0.0), True
+            budgets_sec, in_time = (min(_UNTUNED_ABLATION_SEC, budgets_sec[0]), 0.0), False
         for budget_sec, candidates in zip(budgets_sec, (unclear, clear), strict=True):
             spare_sec = self.spare_sec(budget_sec)
-            cut_short = cut_short or spare_sec < budget_sec
+            in_time = in_time and spare_sec >= budget_sec
             until = time.monotonic() + spare_sec
             for candidate in candidates:
                 # Without its only alternative it is the direct network, with which it is compared at the end.
                 if len(self._chosen) > 1 and time.monotonic() < until:
                     best = self._ablate(candidate, best)
-        if best == self.direct:
-            return self.direct, {}
-        if best != first:
-            times = self._time({"direct": self.direct, "chosen": best}, self._chosen)
-        if times is None or times.sec["direct"] < times.sec["chosen"]:
-            _withdraw(self._chosen, "the network with the alternatives is not faster than without")
-            return self.direct, {}
-        if len(self._chosen) == 1:
-            self._chosen[0].network_gain_sec = times.gain_sec("direct", "chosen")
-        self._note_verdicts(tried, settled=times.slowdown == 1.0 and not cut_short)
-        return best, times.sec
+        return best, in_time
 
     @property
     def _is_untuned(self) -> bool:
@@ -315,15 +325,17 @@ class AlternativeSelector:
         total, slowdown = dict.fromkeys(libraries, 0.0), 1.0
         try:
             for entry, weight in entries.items():
-                latency = time_models(
-                    self.runner,
-                    libraries,
-                    None,
-                    next(input_set for input_set in self.sets if input_set.entry == entry).inputs,
+                networks = SideBySide(
+                    device=self.runner,
+                    libraries=libraries,
+                    inputs=next(input_set for input_set in self.sets if input_set.entry == entry).inputs,
+                    entry=entry,
                     threads=self.threads,
+                )
+                latency = time_models(
+                    networks,
                     limits=self.limits,
                     on_round=lambda _: self.on_step(),
-                    entry=entry,
                     rounds=rounds_for(len(entries)),
                     decide=decide,
                 )

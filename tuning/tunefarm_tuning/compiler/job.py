@@ -15,7 +15,7 @@ from tunefarm_tuning.compiler.phases.check_model import check_model
 from tunefarm_tuning.compiler.phases.load import load, opened
 from tunefarm_tuning.compiler.phases.measure import time_model
 from tunefarm_tuning.compiler.phases.other_shapes import add_other_shapes
-from tunefarm_tuning.compiler.phases.pack import Artifact, write_artifact
+from tunefarm_tuning.compiler.phases.pack import Artifact, PhaseResults, write_artifact
 from tunefarm_tuning.compiler.phases.prove_batches import prove_batches
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.compiler.session import CompileSession
@@ -63,9 +63,16 @@ class CompileJob:
             if request.device is None or not request.on_gpu:
                 loaded.runner.close()
             with request.progress.phase("pack"):
-                return write_artifact(
-                    request, output, loaded, kernels, built, checked, timed, proved, others, early
+                results = PhaseResults(
+                    loaded=loaded,
+                    checked_kernels=kernels,
+                    built=built,
+                    checked=checked,
+                    timed=timed,
+                    proved=proved,
+                    others=others,
                 )
+                return write_artifact(request, results, output, early)
 
     @contextmanager
     def open_compiler(self, precision: Precision, *, model: Model | None = None) -> Iterator[CompileSession]:

@@ -166,7 +166,7 @@ class KernelValidator:
 
     def _check_anew(self, task: KernelInfo, record: TuningRecord) -> CheckedKernel:
         # File names appear in no message.
-        tuned, untuned, plain = self._fresh_path(), self._fresh_path(), self._fresh_path()
+        tuned, untuned, unscheduled = self._fresh_path(), self._fresh_path(), self._fresh_path()
         try:
             self._build_tuned(task, record, tuned)
             try:
@@ -175,13 +175,13 @@ class KernelValidator:
             except _Rejected as rejected:
                 if rejected.reason not in (MissReason.WRONG_ANSWER, MissReason.UNCHECKED):
                     raise
-                self._compiler.build_kernel(task.name, plain, None, plain=True)
-                return self._check(task, record, tuned, plain)
+                self._compiler.build_kernel(task.name, unscheduled, None, default_schedules=False)
+                return self._check(task, record, tuned, unscheduled)
         except _Rejected as rejected:
             miss = missed(task, rejected.reason, rejected.message)
             return CheckedKernel(task=task, record=record, miss=miss, evidence=rejected.evidence)
         finally:
-            for path in (tuned, untuned, plain):
+            for path in (tuned, untuned, unscheduled):
                 path.unlink(missing_ok=True)
 
     def check_any(self, task: KernelInfo, records: Sequence[TuningRecord]) -> CheckedKernel:

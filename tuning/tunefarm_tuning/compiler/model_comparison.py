@@ -285,10 +285,10 @@ def _errors_on_samples(
 ) -> dict[str, Any] | None:
     """Return both errors on the user's samples alone; None if there are none."""
     stored = comparison.on_samples()
-    plain = None if as_model is None else as_model.on_samples()
+    unstored = None if as_model is None else as_model.on_samples()
     if stored is None:
         return None
-    return {"stored": stored.errors(), "as_model": None if plain is None else plain.errors()}
+    return {"stored": stored.errors(), "as_model": None if unstored is None else unstored.errors()}
 
 
 def storage_warnings(precision: Precision, storage: Mapping[str, int]) -> list[str]:

@@ -7,6 +7,8 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -68,17 +70,34 @@ METHOD = (
 """How `time_models` measures, for people."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideBySide:
+    """Networks that are timed in turns.
+
+    Attributes:
+        device: Runs the libraries.
+        libraries: By name.
+        reference: ONNX Runtime, to be timed as ``"onnxruntime"``; None leaves it out.
+        others: Further runtimes by name. One that fails, now or while it is timed, is left out; its `facts` say why.
+        inputs: The file of the inputs.
+        entry: The libraries' function to time.
+        threads: The number of threads of each network.
+    """
+
+    device: DeviceRun
+    libraries: Mapping[str, Path]
+    reference: Reference | None = None
+    others: Mapping[str, Baseline] = field(default_factory=dict)
+    inputs: Path
+    entry: str = "main"
+    threads: int
+
+
 def compare_latency(
-    device: DeviceRun,
-    libraries: Mapping[str, Path],
-    reference: Reference | None,
-    inputs: Path,
+    networks: SideBySide,
     *,
-    threads: int,
     limits: CompileLimits,
     on_round: Callable[[float], None],
-    others: Mapping[str, Baseline] | None = None,
-    entry: str = "main",
     rounds: int = _ROUNDS,
 ) -> tuple[dict[str, Latency], bool | None]:
     """Time networks in blocks; say whether ``"tuned"`` is slower than ``"untuned"`` by more than `limits` allow.
@@ -87,21 +106,14 @@ def compare_latency(
     last the medians decide; where other work disturbed them, the ratios within the blocks, whose samples it hit alike.
 
     Args:
-        device: Runs the networks.
-        libraries: ``"untuned"``, and ``"tuned"`` if there is another library.
-        reference: ONNX Runtime, to be timed beside them; None leaves it out.
-        inputs: The file of the inputs.
-        threads: The number of threads of each network.
+        networks: The libraries are ``"untuned"``, and ``"tuned"`` if there is another one.
         limits: Limits of a call (`model_sec`) and of the slow-down (`model_ratio`), and the time for further blocks
             (`timing_sec`), of which each of many sets of shapes gets its share.
         on_round: Called with the share of a repetition that is done.
-        others: Further runtimes by name, as for `time_models`.
-        entry: The libraries' function to time.
         rounds: Samples at most.
 
     Returns:
-        Latencies by the names in `libraries` and `others` (and ``"onnxruntime"``), and whether the tuned network is slower: None if only the
-        ratios within disturbed blocks say that it is not.
+        Latencies by name, and whether the tuned network is slower: None if only the ratios within disturbed blocks say that it is not.
 
     Raises:
         RunFailed: If a network crashed or exceeded its time.
@@ -110,16 +122,10 @@ def compare_latency(
     for repetition in range(_MAX_REPETITIONS):
         blocks: list[Block] = []
         latency = time_models(
-            device,
-            libraries,
-            reference,
-            inputs,
-            threads=threads,
+            networks,
             limits=limits,
             on_round=on_round,
-            others=others,
             least_samples=_MIN_SAMPLES_TO_REJECT if repetition else 1,
-            entry=entry,
             rounds=rounds,
             until=until,
             blocks=blocks,
@@ -187,37 +193,25 @@ def _undisturbed_sec(latency: Latency) -> float:
 
 
 def time_models(
-    device: DeviceRun,
-    libraries: Mapping[str, Path],
-    reference: Reference | None,
-    inputs: Path,
+    networks: SideBySide,
     *,
-    threads: int,
     limits: CompileLimits,
     on_round: Callable[[float], None],
-    others: Mapping[str, Baseline] | None = None,
     least_samples: int = 1,
-    entry: str = "main",
     rounds: int = _ROUNDS,
     until: float = 0.0,
     decide: float | None = None,
     blocks: list[Block] | None = None,
 ) -> dict[str, Latency]:
-    """Time compiled networks, and ONNX Runtime as ``"onnxruntime"``, in blocks: a busy machine slows all of them.
+    """Time networks in blocks: a busy machine slows all of them.
 
     A network that takes long per inference (unscheduled loops take a hundred times as long as tuned kernels) is run a few times only.
 
     Args:
-        device: Runs the networks.
-        libraries: Libraries by name.
-        reference: ONNX Runtime; None leaves it out.
-        inputs: The file of the inputs.
-        threads: The number of threads of each network.
+        networks: The networks.
         limits: `model_sec` limits each call.
         on_round: Called with the share that is done.
-        others: Further runtimes by name. One that fails, now or while it is timed, is left out; its `facts` say why.
         least_samples: Samples that even a slow network gets.
-        entry: The libraries' function to time.
         rounds: Blocks at least, unless the intervals are narrow before.
         until: When the last block begins, on the monotonic clock, if intervals are still wide after `rounds`.
         decide: The ratio of another network's time to the first one's that the caller decides by: once no interval holds it, fewer
@@ -227,32 +221,16 @@ def time_models(
     Raises:
         RunFailed: If a network crashed or exceeded its time.
     """
-
-    def library_timer(path: Path) -> _Timer:
-        def sample(number: int) -> Sample:
-            params = {
-                "path": str(path), "entry": entry, "inputs": str(inputs), "number": number, "repeat": 1, "in_groups": True
-            }  # fmt: skip
-            reply = device.call("time_model", params, timeout_sec=limits.model_sec)
-            return Sample.of(reply["samples_sec"][0], number, reply["watched"], reply.get("groups_sec"))
-
-        return _Timer(sample, sample(1).sec, least_samples, rounds)
-
-    timers = {name: library_timer(path) for name, path in libraries.items()}
-    if reference is not None:
-        timers["onnxruntime"] = _Timer(
-            _sampler(reference), reference.open_timed(inputs), least_samples, rounds
-        )
-    for name, other in (others or {}).items():
-        with suppress(BaselineFailed):
-            timers[name] = _Timer(_sampler(other), other.open_timed(), least_samples, rounds)
+    timers = _timers(networks, limits, least_samples, rounds)
     blocks = [] if blocks is None else blocks
     blocks.append(Block(samples={name: timer.first for name, timer in timers.items() if timer.first}))
     order, rng = list(timers), random.Random(0)  # noqa: S311  (an order, not a secret)
     for number in range(_MAX_BLOCKS):
         # In random order, so that no network always follows the same one.
         rng.shuffle(order)
-        block = Block(loop_sec=device.call("yardstick_loop", {}, timeout_sec=limits.model_sec)["loop_sec"])
+        block = Block(
+            loop_sec=networks.device.call("yardstick_loop", {}, timeout_sec=limits.model_sec)["loop_sec"]
+        )
         for name in order:
             try:
                 sample = timers[name].turn(number)
@@ -263,7 +241,7 @@ def time_models(
                 block.samples[name] = sample
         order = [name for name in order if name in timers]
         blocks.append(block)
-        latency = latencies_of(blocks, list(timers), threads)
+        latency = latencies_of(blocks, list(timers), networks.threads)
         fast = {name: latency[name] for name in timers if not timers[name].is_slow}
         if number + 1 >= _LEAST_BLOCKS and _are_narrow(fast):
             break
@@ -274,6 +252,33 @@ def time_models(
         on_round(min(1.0, (number + 1) / rounds))
     on_round(1.0)
     return latency
+
+
+def _timers(
+    networks: SideBySide, limits: CompileLimits, least_samples: int, rounds: int
+) -> dict[str, _Timer]:
+    """Open all networks."""
+    timers: dict[str, _Timer] = {}
+    for name, path in networks.libraries.items():
+        sample = partial(_library_sample, networks, path, limits)
+        timers[name] = _Timer(sample, sample(1).sec, least_samples, rounds)
+    reference = networks.reference
+    if reference is not None:
+        first_sec = reference.open_timed(networks.inputs)
+        timers["onnxruntime"] = _Timer(_sampler(reference), first_sec, least_samples, rounds)
+    for name, other in networks.others.items():
+        with suppress(BaselineFailed):
+            timers[name] = _Timer(_sampler(other), other.open_timed(), least_samples, rounds)
+    return timers
+
+
+def _library_sample(networks: SideBySide, path: Path, limits: CompileLimits, number: int) -> Sample:
+    params = {
+        "path": str(path), "entry": networks.entry, "inputs": str(networks.inputs),
+        "number": number, "repeat": 1, "in_groups": True,
+    }  # fmt: skip
+    reply = networks.device.call("time_model", params, timeout_sec=limits.model_sec)
+    return Sample.of(reply["samples_sec"][0], number, reply["watched"], reply.get("groups_sec"))
 
 
 def _sampler(runtime: Baseline | Reference) -> Callable[[int], Sample]:

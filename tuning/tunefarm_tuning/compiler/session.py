@@ -257,16 +257,16 @@ class CompileSession:
         return OpenShapes.from_json(reply)
 
     def build_kernel(
-        self, name: str, path: Path, record: TuningRecord | None, *, plain: bool = False
+        self, name: str, path: Path, record: TuningRecord | None, *, default_schedules: bool = True
     ) -> None:
-        """Build the kernel of one of these names at `path`: by a record, by the default schedule, or (`plain`) with unscheduled loops.
+        """Build the kernel of one of these names at `path`: by a record, by the default schedule, or without either.
 
         Raises:
             InvalidInputError: If the record does not apply: ``"space-changed"`` or ``"does-not-apply"``.
         """
         self._reload()
         tuned = _tuned(record) if record else None
-        params = {"name": name, "path": str(path), "tuned": tuned, "plain": plain}
+        params = {"name": name, "path": str(path), "tuned": tuned, "default_schedules": default_schedules}
         self._child.call("build_kernel", params, timeout_sec=self._limits.kernel_sec)
 
     def build_ahead(self, kernels: Sequence[tuple[str, TuningRecord | None]]) -> None:
@@ -289,7 +289,7 @@ class CompileSession:
         records: Mapping[str, TuningRecord],
         choices: Mapping[str, str] | None = None,
         *,
-        plain: bool = False,
+        default_schedules: bool = True,
         untuned_entries: Collection[str] = (),
         other_shapes: bool = False,
         timeout_sec: float | None = None,
@@ -300,7 +300,7 @@ class CompileSession:
             path: Where to write the library. No library may have been loaded from this path before.
             records: Records by the kernel's name.
             choices: Algorithms by the workload key of the kernel that they replace.
-            plain: Use unscheduled loops instead of default schedules.
+            default_schedules: Schedule kernels without a record by rule; else their loops stay unscheduled.
             untuned_entries: Functions that use neither records nor choices, also of kernels that they share with others.
             other_shapes: Add a function for all sizes, as the last.
             timeout_sec: How long it may take; by default as the limits say.
@@ -310,7 +310,7 @@ class CompileSession:
             "path": str(path),
             "tuned": {name: _tuned(record) for name, record in records.items()},
             "choices": dict(choices or {}),
-            "plain": plain,
+            "default_schedules": default_schedules,
             "untuned_entries": sorted(untuned_entries),
             "other_shapes": other_shapes,
         }

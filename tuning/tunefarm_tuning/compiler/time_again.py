@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.artifact.reading import fetch_library, fetch_parts, manifest_of
 from tunefarm_tuning.compiler.baselines import open_baselines
-from tunefarm_tuning.compiler.model_timing import time_models
+from tunefarm_tuning.compiler.model_timing import SideBySide, time_models
 from tunefarm_tuning.compiler.phases.load import opened
 from tunefarm_tuning.compiler.phases.untuned import build_untuned
 from tunefarm_tuning.compiler.report import why_no_baseline
@@ -25,7 +26,7 @@ from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.process import ChildClosed, ChildLimits
 from tunefarm_tuning.process.model_child import compiling
 from tunefarm_tuning.process.scratch import ScratchDir
-from tunefarm_tuning.reference.onnx_runtime import Reference
+from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
 from tunefarm_tuning.reference.samples import write_all_feeds
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.model import Model
@@ -66,114 +67,131 @@ def time_again(
         DeviceLostError: If the device is away.
         CancelledError: If `cancellation` was used.
     """
-    cancellation = cancellation or Cancellation()
+    timing = _Timing(
+        artifact=artifact,
+        model=model,
+        device=device,
+        precision=precision,
+        baselines=parse_baselines(baselines),
+        samples=samples,
+        limits=limits or CompileLimits(),
+        cancellation=cancellation or Cancellation(),
+        objects=folder_of_file(objects, model.sha256),
+    )
     try:
-        return _time_again(
-            artifact,
-            model,
-            device,
-            precision,
-            parse_baselines(baselines),
-            samples,
-            limits or CompileLimits(),
-            cancellation,
-            folder_of_file(objects, model.sha256),
-        )
+        return timing.run()
     except ChildClosed as error:
         raise CancelledError("the measurement was cancelled") from error
 
 
-def _time_again(
-    artifact: Path,
-    model: Model,
-    device: RemoteDevice | None,
-    precision: Precision,
-    baselines: Sequence[str],
-    samples: Sequence[Path],
-    limits: CompileLimits,
-    cancellation: Cancellation,
-    objects: Path | None,
-) -> TimedAgain:
-    manifest = manifest_of(artifact)
-    if manifest["model"]["sha256"] != model.sha256:
-        raise InvalidInputError(f"{artifact.name} was compiled from another model", code="other-model")
-    target, threads = Target.from_json(manifest["target"]), int(manifest["threads"])
-    on_gpu = device_kind(target) == "cuda"
-    child_limits = ChildLimits(memory_bytes=None if on_gpu else limits.memory_bytes)
-    with ExitStack() as stack:
-        folder = stack.enter_context(closing(ScratchDir())).path
-        library = folder / "artifact.so"
-        fetch_library(artifact, library)
-        compiler = stack.enter_context(
-            opened(CompileSession(model, target, folder, limits, precision, objects), cancellation)
-        )
-        with compiling("compiling the model untuned"):
-            compiler.load()
-            untuned = build_untuned(compiler, folder)
-        compiler.close()  # its memory is needed
-        feeds = write_all_feeds(
-            samples,
-            model,
-            folder,
-            limits=limits.of_samples(),
-            limit_bytes=limits.samples_bytes,
-            cancellation=cancellation,
-        )
-        reference = Reference(
-            model.each[0],
-            folder,
-            threads=threads,
-            memory_bytes=limits.memory_bytes,
-            timeout_sec=limits.model_sec,
-        )
-        stack.enter_context(closing(reference))
-        stack.enter_context(cancellation.attach(reference))
-        input_set = reference.make(0, feeds=feeds.fitting(0))[0]
-        if rounding := manifest.get("tolerance"):  # what the artifact's outputs may differ by
-            input_set = input_set.with_rounding(str(rounding))
-        runner = stack.enter_context(
-            opened(
-                DeviceRun(
-                    device, kind=device_kind(target), threads=threads, limits=child_limits, folder=folder
-                ),
-                cancellation,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Timing:
+    """One call of `time_again`."""
+
+    artifact: Path
+    model: Model
+    device: RemoteDevice | None
+    precision: Precision
+    baselines: tuple[str, ...]
+    samples: Sequence[Path]
+    limits: CompileLimits
+    cancellation: Cancellation
+    objects: Path | None
+
+    def run(self) -> TimedAgain:
+        manifest = manifest_of(self.artifact)
+        if manifest["model"]["sha256"] != self.model.sha256:
+            raise InvalidInputError(
+                f"{self.artifact.name} was compiled from another model", code="other-model"
             )
-        )
-        threads = runner.connect()
-        runner.use_parts(fetch_parts(artifact, folder), [part.to_json() for part in input_set.parts])
-        is_tuned = _is_tuned(manifest)
-        no_baseline = why_no_baseline(wanted=True, here=is_this_machine(device))
+        target, threads = Target.from_json(manifest["target"]), int(manifest["threads"])
+        is_here, on_gpu = is_this_machine(self.device), device_kind(target) == "cuda"
+        no_baseline = why_no_baseline(wanted=True, here=is_here)
         if on_gpu:
             no_baseline = "on GPUs it is timed only at the compile"
-        beside = stack.enter_context(
-            open_baselines(
-                baselines,
-                model.each[0],
-                input_set,
-                reference,
-                threads=threads,
-                limits=limits,
-                cancellation=cancellation,
-                on_gpu=on_gpu,
-                device=None if is_this_machine(device) else runner,
-                folder=folder,
+        with ExitStack() as stack:
+            folder = stack.enter_context(closing(ScratchDir())).path
+            library = folder / "artifact.so"
+            fetch_library(self.artifact, library)
+            untuned = self._build_untuned(target, folder)
+            reference = self._open_reference(stack, folder, threads)
+            input_set = self._make_inputs(reference, folder, manifest.get("tolerance"))
+            runner = self._open_runner(stack, folder, target, threads)
+            threads = runner.connect()
+            runner.use_parts(fetch_parts(self.artifact, folder), [part.to_json() for part in input_set.parts])
+            beside = stack.enter_context(
+                open_baselines(
+                    self.baselines,
+                    self.model.each[0],
+                    input_set,
+                    reference,
+                    threads=threads,
+                    limits=self.limits,
+                    cancellation=self.cancellation,
+                    on_gpu=on_gpu,
+                    device=None if is_here else runner,
+                    folder=folder,
+                )
             )
-        )
-        latency = time_models(
-            runner,
-            {"tuned": library, "untuned": untuned.library} if is_tuned else {"untuned": library},
-            None if no_baseline else reference,
-            input_set.inputs,
+            libraries = {"untuned": library}
+            if _is_tuned(manifest):
+                libraries = {"tuned": library, "untuned": untuned}
+            networks = SideBySide(
+                device=runner,
+                libraries=libraries,
+                reference=None if no_baseline else reference,
+                others=beside.running,
+                inputs=input_set.inputs,
+                threads=threads,
+            )
+            latency = time_models(
+                networks,
+                limits=self.limits,
+                on_round=lambda _done: None,
+                rounds=_ROUNDS,
+                until=time.monotonic() + self.limits.timing_sec,
+            )
+            latency.setdefault("tuned", latency["untuned"])
+            facts = {name: each.to_json() for name, each in beside.facts.items()}
+        return TimedAgain(measured_at=time.time(), latency=latency, no_baseline=no_baseline, baselines=facts)
+
+    def _build_untuned(self, target: Target, folder: Path) -> Path:
+        """Build the network untuned; the compiler is gone then, since its memory is needed."""
+        session = CompileSession(self.model, target, folder, self.limits, self.precision, self.objects)
+        with opened(session, self.cancellation) as compiler, compiling("compiling the model untuned"):
+            compiler.load()
+            return build_untuned(compiler, folder).library
+
+    def _open_reference(self, stack: ExitStack, folder: Path, threads: int) -> Reference:
+        reference = Reference(
+            self.model.each[0],
+            folder,
             threads=threads,
-            limits=limits,
-            on_round=lambda _done: None,
-            others=beside.running,
-            rounds=_ROUNDS,
-            until=time.monotonic() + limits.timing_sec,
+            memory_bytes=self.limits.memory_bytes,
+            timeout_sec=self.limits.model_sec,
         )
-        latency.setdefault("tuned", latency["untuned"])
-        facts = {name: each.to_json() for name, each in beside.facts.items()}
-    return TimedAgain(measured_at=time.time(), latency=latency, no_baseline=no_baseline, baselines=facts)
+        stack.enter_context(closing(reference))
+        stack.enter_context(self.cancellation.attach(reference))
+        return reference
+
+    def _make_inputs(self, reference: Reference, folder: Path, rounding: object) -> InputSet:
+        """Return the inputs, and the outputs on them; `rounding` says by what the artifact's may differ, if anything is known."""
+        feeds = write_all_feeds(
+            self.samples,
+            self.model,
+            folder,
+            limits=self.limits.of_samples(),
+            limit_bytes=self.limits.samples_bytes,
+            cancellation=self.cancellation,
+        )
+        input_set = reference.make(0, feeds=feeds.fitting(0))[0]
+        return input_set.with_rounding(str(rounding)) if rounding else input_set
+
+    def _open_runner(self, stack: ExitStack, folder: Path, target: Target, threads: int) -> DeviceRun:
+        kind = device_kind(target)
+        limits = ChildLimits(memory_bytes=None if kind == "cuda" else self.limits.memory_bytes)
+        device_run = DeviceRun(self.device, kind=kind, threads=threads, limits=limits, folder=folder)
+        return stack.enter_context(opened(device_run, self.cancellation))
 
 
 def _is_tuned(manifest: Mapping[str, Any]) -> bool:

@@ -93,14 +93,14 @@ class TrialData:
         return self._own_group(trials, weight=_SAME_SPACE_WEIGHT)
 
     def _like_nest(self, history: TaskHistory) -> TrialGroup | None:
-        there = FeatureMap(history.space)
-        if not there.shared or there.shared != self._map.shared:
+        their_map = FeatureMap(history.space)
+        if not their_map.shared or their_map.shared != self._map.shared:
             return None
         trials = _rows(history, history.space)
         throughputs = _throughputs([cost for _, cost in trials])
         if throughputs is None:
             return None
-        shared = there(np.array([row for row, _ in trials]))[:, : len(there.shared)]
+        shared = their_map(np.array([row for row, _ in trials]))[:, : len(their_map.shared)]
         features = np.full((len(trials), len(self._map.names) + 1), np.nan, dtype=np.float32)
         features[:, : shared.shape[1]] = shared
         margins = self._margins(shared)

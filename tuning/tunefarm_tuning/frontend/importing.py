@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -16,6 +16,7 @@ from typing import Any
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.frontend.described_model import described_model
 from tunefarm_tuning.process.child import call_in_child
 from tunefarm_tuning.process.errors import (
     ChildClosed,
@@ -27,12 +28,12 @@ from tunefarm_tuning.process.errors import (
 from tunefarm_tuning.process.limits import WORKLOADS_BYTES, ChildLimits
 from tunefarm_tuning.process.model_child import CHILD_ENVIRONMENT, ImportLimits
 from tunefarm_tuning.process.sandbox import Access
-from tunefarm_tuning.workload.binding import Binding, Value
+from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.binding_text import option_line
-from tunefarm_tuning.workload.model import Model, Specialisation
-from tunefarm_tuning.workload.runtime_part import OpenSpec, RuntimePart
+from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.runtime_part import OpenSpec
 from tunefarm_tuning.workload.shapes import GivenShape, fixed_shapes, open_texts
-from tunefarm_tuning.workload.task import TensorSpec, TuningTask
+from tunefarm_tuning.workload.task import TuningTask
 
 _CHECK_CHILD = "tunefarm_tuning.frontend.onnx.check_child"
 _IMPORT_CHILD = "tunefarm_tuning.tvm.children.import_network"
@@ -166,9 +167,7 @@ def import_with_tasks(
         raise (
             _with_proposal(error, network, stage) if is_open and error.code in _PROPOSED_FOR else error
         ) from None
-    inputs = tuple(TensorSpec.from_json(spec) for spec in inspected["inputs"])
-    outputs = tuple(OpenSpec.from_json(spec) for spec in imported["outputs"])
-    _refuse_other_dtypes(outputs, ran["output_dtypes"])
+    _refuse_other_dtypes(map(OpenSpec.from_json, imported["outputs"]), ran["output_dtypes"])
     if not ran["fits"]:
         raise _out_of_memory(_RUNNING, limits)
     described: list[Mapping[str, Any]] = [{"inputs": inspected["inputs"], "outputs": imported["outputs"]}]
@@ -180,22 +179,7 @@ def import_with_tasks(
             {**network, "bindings": more},
             times=len(more),
         )
-    model = Model(
-        path=path,
-        sha256=sha256,
-        binding=_binding(bound.values, inputs, inspected["open_inputs"]),
-        inputs=inputs,
-        outputs=outputs,
-        specialisations=tuple(
-            _specialisation(item, combination["weight"], bound.values, inspected["open_inputs"])
-            for item, combination in zip(described[: len(combined)], combined, strict=True)
-        ),
-        least_batch=inspected["least_batch"],
-        operators=tuple((name, count) for name, count in inspected["operators"]),
-        opset=inspected["opset"],
-        num_params=inspected["num_params"],
-        parts=tuple(RuntimePart.from_json(part) for part in imported["parts"]),
-    )
+    model = described_model(path, sha256, bound.values, inspected, imported, described)
     return model, tuple(TuningTask.from_json(task) for task in imported["tasks"])
 
 
@@ -216,26 +200,6 @@ def _both(
         except BaseException:
             ended.cancel()
             raise
-
-
-def _binding(
-    values: Mapping[str, Value], inputs: Sequence[TensorSpec], open_inputs: Sequence[str]
-) -> Binding:
-    return Binding(
-        shapes={spec.name: spec.shape for spec in inputs if spec.name in open_inputs}, values=values
-    )
-
-
-def _specialisation(
-    described: Mapping[str, Any], weight: int, values: Mapping[str, Value], open_inputs: Sequence[str]
-) -> Specialisation:
-    inputs = tuple(TensorSpec.from_json(spec) for spec in described["inputs"])
-    return Specialisation(
-        binding=_binding(values, inputs, open_inputs),
-        inputs=inputs,
-        outputs=tuple(OpenSpec.from_json(spec) for spec in described["outputs"]),
-        weight=weight,
-    )
 
 
 def _refuse_huge_artifact(path: Path, inspected: Mapping[str, Any], limits: ImportLimits) -> None:
@@ -291,7 +255,7 @@ def _with_proposal(
     )
 
 
-def _refuse_other_dtypes(outputs: Sequence[OpenSpec], expected: Sequence[str | None]) -> None:
+def _refuse_other_dtypes(outputs: Iterable[OpenSpec], expected: Sequence[str | None]) -> None:
     """Refuse a network that TVM is known to compute differently, before hours are spent on tuning it."""
     for spec, dtype in zip(outputs, expected, strict=True):
         if dtype is not None and spec.dtype != dtype:

@@ -2,4 +2,8 @@
 
 Here is the parent's side. `frontend.onnx.reference_child` computes the outputs, with what is in `frontend.onnx.reference`;
 `compiler.references` asks for them, in each set of shapes of a compile.
+
+- Inputs: `random_inputs`, or the user's `samples` (a child, `samples_child`, reads their `sample_file`).
+- Expected outputs: `onnx_runtime`, which keeps them in `kept_outputs`; `single_run` runs a network once.
+- How far others may be from them: `widths`, and `comparison` (of floats: `float_pair`).
 """

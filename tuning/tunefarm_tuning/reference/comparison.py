@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefarm_tuning.core.json_fields import JsonFields
+from tunefarm_tuning.reference.float_pair import FloatPair
 from tunefarm_tuning.reference.widths import QUANTILES, Width
 
 RELATIVE_TOLERANCE: Mapping[str, float] = {
@@ -155,65 +156,43 @@ def _compare_floats(
         actual, expected
     ):  # above all inputs, which kernels leave as they are
         return _identical(name, expected, rtol)
-    ours, want = actual.astype(np.float64), expected.astype(np.float64)
-    finite = np.isfinite(want)
-    both = finite & np.isfinite(ours)
-    kind_differs = finite != np.isfinite(ours)
-    kind_differs |= ~finite & ~((ours == want) | (np.isnan(ours) & np.isnan(want)))
-    scale = float(np.sqrt(np.mean(np.square(want[finite])))) if finite.any() else 0.0
-    error = np.abs(np.subtract(ours, want, out=np.zeros_like(want), where=both))
+    pair = FloatPair.of(actual, expected, width)
+    scale, size = pair.scale, int(expected.size)
     absolute = max(share_of_rms * scale, _SMALLEST_ABSOLUTE[dtype] if width is None else 0.0)
-    allowed = rtol * np.abs(np.where(both, want, 0.0)) + absolute
-    unsteady = np.zeros(want.shape, bool)
+    allowed = pair.tolerance(rtol, absolute)
     if width is not None:
         allowed = allowed + width.allowed
-        unsteady = np.isinf(width.allowed)
-    compared = both & ~unsteady
-    error = np.where(compared, error, 0.0)
-    outside = (kind_differs & ~unsteady) | (compared & (error > allowed))
-    mismatches = int(np.count_nonzero(outside))
-    if ties and 0 < mismatches <= int(_FORGIVEN_SHARE * want.size):
+    outside = pair.beyond(allowed)
+    if ties and np.count_nonzero(outside) <= int(_FORGIVEN_SHARE * size):
         step_rtol, step_share, _ = _ROUNDED[STEPS]
-        far = kind_differs | (
-            both & (error > step_rtol * np.abs(np.where(both, want, 0.0)) + step_share * scale)
-        )
-        outside &= far
-        mismatches = int(np.count_nonzero(outside))
-    middle = float(np.median(allowed[compared])) if compared.any() else 0.0
-    if width is not None and width.tail and share_of_rms and mismatches:
-        few = mismatches <= 1 + int(_TAIL_SHARE * want.size)
-        if few or _is_as_of_narrow(error[compared], width, absolute):
-            outside &= kind_differs | (error > allowed + width.tail)
-            mismatches = int(np.count_nonzero(outside))
+        outside &= pair.beyond(pair.tolerance(step_rtol, step_share * scale))
+    middle = float(np.median(allowed[pair.compared])) if pair.compared.any() else 0.0
+    if width is not None and width.tail and share_of_rms and outside.any():
+        few = np.count_nonzero(outside) <= 1 + int(_TAIL_SHARE * size)
+        if few or _is_as_of_narrow(pair.errors, width, absolute):
+            outside &= pair.beyond(allowed + width.tail)
             middle = middle if few else max((middle, *width.narrow_quantiles[:1]))
-    worst = float(error.max(initial=0.0))
-    mean = float(error[compared].mean()) if compared.any() else 0.0
-    message = "" if width is None or share_of_rms else _everywhere(error[compared], width, scale)
-    mismatches_in_bulk = mismatches == 0 and bool(message)
-    if mismatches:
-        badness = np.where(kind_differs, np.inf, np.where(outside, error, -1.0))
-        at = tuple(int(i) for i in np.unravel_index(int(np.argmax(badness)), want.shape))
-        message = (
-            f"{mismatches} of {want.size} elements are outside the tolerance, the worst at {list(at)}: "
-            f"{ours[at]:.6g}, expected {want[at]:.6g}"
-        )
-        if width is not None:
-            message += f" give or take {allowed[at]:.2g}"
+    if outside.any():
+        message = pair.worst_in_words(outside, None if width is None else allowed)
+    else:
+        message = "" if width is None or share_of_rms else _everywhere(pair.errors, width, scale)
+    worst = float(pair.error.max(initial=0.0))
+    mean = float(pair.errors.mean()) if pair.compared.any() else 0.0
     return Comparison(
         name=name,
         dtype=dtype,
-        ok=mismatches == 0 and not mismatches_in_bulk,
+        ok=not message,
         max_abs_error=worst,
         max_rel_error=worst / scale if 0 < scale < np.inf else 0.0,
         mean_rel_error=mean / scale if 0 < scale < np.inf else 0.0,
         rtol=rtol,
-        mismatches=mismatches,
-        elements=int(want.size),
-        comparable=int(np.count_nonzero(finite & ~unsteady)),
+        mismatches=int(np.count_nonzero(outside)),
+        elements=size,
+        comparable=pair.comparable,
         message=message,
         width=_share(middle, scale, width),
         moved=0.0 if width is None else width.moved,
-        unsteady=int(np.count_nonzero(unsteady)),
+        unsteady=int(np.count_nonzero(pair.unsteady)),
     )
 
 

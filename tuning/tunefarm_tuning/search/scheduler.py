@@ -140,10 +140,10 @@ class TaskScheduler:
     @staticmethod
     def sec_per_trial(states: Sequence[TaskState], index: int) -> float:
         """Return the seconds per trial of the task, or of all tasks if it has had no round."""
-        for those in ([states[index]], states):
-            trials = sum(summary.trials for state in those for summary in state.history)
+        for group in ([states[index]], states):
+            trials = sum(summary.trials for state in group for summary in state.history)
             if trials:
-                return sum(state.spent_sec for state in those) / trials
+                return sum(state.spent_sec for state in group) / trials
         return _FIRST_SEC_PER_TRIAL
 
     @staticmethod

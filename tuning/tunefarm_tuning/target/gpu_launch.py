@@ -134,9 +134,9 @@ def resident_blocks(limits: GpuLimits, *, threads: int, registers: int, shared_b
     of_a_warp = ceil(registers * WARP_SIZE / _REGISTER_UNIT) * _REGISTER_UNIT
     by_registers = limits.registers_per_sm // max(of_a_warp, 1) // _WARP_UNIT * _WARP_UNIT // warps
     # An SM has so much more than a block from sm_80 on; older ones have as much, or far more.
-    own = limits.shared_per_sm_bytes - limits.shared_optin_bytes
-    own = own if own == _OWN_SHARED_BYTES else 0
-    by_shared = limits.shared_per_sm_bytes // max(shared_bytes + own, 1)
+    reserved = limits.shared_per_sm_bytes - limits.shared_optin_bytes
+    reserved = reserved if reserved == _OWN_SHARED_BYTES else 0
+    by_shared = limits.shared_per_sm_bytes // max(shared_bytes + reserved, 1)
     by_threads = limits.threads_per_sm // WARP_SIZE // warps
     return min(by_registers, by_shared, by_threads, limits.blocks_per_sm)
 

@@ -53,14 +53,14 @@ def linker_command(target: Target) -> tuple[str, ...]:
     Raises:
         InvalidInputError: If no linker is found; code ``"no-linker"``.
     """
-    here = _machine(platform.machine())
+    this_machine = _machine(platform.machine())
     host = target if target.kind == "llvm" else target.get("host")
     triple = str(host.get("mtriple") or "") if isinstance(host, Target) else ""
-    there = _machine(triple.partition("-")[0]) if triple else here
-    if there == here:
+    target_machine = _machine(triple.partition("-")[0]) if triple else this_machine
+    if target_machine == this_machine:
         command = _first_of("ld", *_COMPILERS)
     else:
-        prefixes = dict.fromkeys((triple, f"{there}-{_LINUX}"))
+        prefixes = dict.fromkeys((triple, f"{target_machine}-{_LINUX}"))
         command = _first_of(*(f"{prefix}-ld" for prefix in prefixes), "ld.lld") or _versioned_lld() or _zig()
         if not command and (driver := _first_of(*(f"{prefix}-gcc" for prefix in prefixes))):
             command = (*driver, "-nostdlib")
@@ -68,11 +68,13 @@ def linker_command(target: Target) -> tuple[str, ...]:
         return command
     advice = (
         f"install one of {', '.join(('ld', *_COMPILERS))}"
-        if there == here
-        else f"install the package binutils-{there.replace('_', '-')}-{_LINUX} or lld, or pip install 'tunefarm[cross]'"
+        if target_machine == this_machine
+        else f"install the package binutils-{target_machine.replace('_', '-')}-{_LINUX} or lld, or pip install 'tunefarm[cross]'"
     )
     raise InvalidInputError(
-        f"no linker for {clean(there, 40)} is on the PATH: {clean(advice)}", code="no-linker", machine=there
+        f"no linker for {clean(target_machine, 40)} is on the PATH: {clean(advice)}",
+        code="no-linker",
+        machine=target_machine,
     )
 
 

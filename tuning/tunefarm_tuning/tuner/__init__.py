@@ -1,4 +1,8 @@
-"""Tuners: ask for configs, tell their results."""
+"""Tuners: ask for configs, tell their results.
+
+`base` has the interface, `choice` the tuners by name. All are `search_tuner`s, which on GPUs learn what spills (`resources`): `baselines`,
+`ga`, `evolutionary`, and `xgb` with its `annealing`.
+"""
 
 from __future__ import annotations
 

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from sqlalchemy import select, update
 
 from tunefarm_db.repositories.base import MAX_LIMIT, Repository, checked_limit
+from tunefarm_db.repositories.jobs.jobs import job_not_found
 from tunefarm_db.repositories.webhooks.deliveries import Deliveries
 from tunefarm_db.tables import EventRow, JobRow, table_of
 from tunefarm_db.values import Event, Json
-from tunefarm_tuning.core.errors import NotFoundError
-from tunefarm_tuning.core.untrusted_text import clean
 
 _EVENTS = table_of(EventRow)
 _JOBS = table_of(JobRow)
@@ -27,7 +26,7 @@ class Events(Repository):
         """Append an event, and queue its deliveries to webhooks.
 
         Raises:
-            NotFoundError: If there is no such job.
+            NotFoundError: ``job-not-found``.
         """
         seq = self._run(
             update(_JOBS)
@@ -36,9 +35,7 @@ class Events(Repository):
             .returning(JobRow.event_seq)
         ).scalar_one_or_none()
         if seq is None:
-            raise NotFoundError(
-                f"there is no such job: {clean(job_id, 60)}", code="job-not-found", job_id=job_id
-            )
+            raise job_not_found(job_id)
         values = {"job_id": job_id, "seq": seq, "kind": kind, "data": data}
         event = self._add(Event, _EVENTS, values)
         Deliveries(self._connection).queue(event)

@@ -28,6 +28,11 @@ from tunefarm_tuning.core.untrusted_text import clean
 _JOBS = table_of(JobRow)
 
 
+def job_not_found(job_id: str) -> NotFoundError:
+    """Return the error that names a job that is not there."""
+    return NotFoundError(f"there is no such job: {clean(job_id, 60)}", code="job-not-found", job_id=job_id)
+
+
 class JobChanges(TypedDict, total=False):
     """The columns of a job that its work changes. Columns that are left out stay as they are."""
 
@@ -95,10 +100,7 @@ class Jobs(JobTasks):
             NotFoundError: ``job-not-found``.
         """
         query = select(_JOBS).where(JobRow.id == job_id)
-        missing = NotFoundError(
-            f"there is no such job: {clean(job_id, 60)}", code="job-not-found", job_id=job_id
-        )
-        return self._required(Job, query.with_for_update() if lock else query, missing)
+        return self._required(Job, query.with_for_update() if lock else query, job_not_found(job_id))
 
     def find_by_idempotency_key(self, key: str) -> Job | None:
         return self._first(Job, select(_JOBS).where(JobRow.idempotency_key == key))

@@ -50,18 +50,18 @@ class Turns(Repository):
 
     def ahead_of(self, job_id: str, device_key: str) -> Ahead:
         """Return how many waiting steps of other jobs come before the job's steps in this pool."""
-        own = select(JobRow.priority, JobRow.turn_sec).where(JobRow.id == job_id).subquery()
-        higher = JobRow.priority > own.c.priority
+        job = select(JobRow.priority, JobRow.turn_sec).where(JobRow.id == job_id).subquery()
+        higher = JobRow.priority > job.c.priority
         sooner = or_(
-            JobRow.turn_sec < own.c.turn_sec, and_(JobRow.turn_sec == own.c.turn_sec, JobRow.id < job_id)
+            JobRow.turn_sec < job.c.turn_sec, and_(JobRow.turn_sec == job.c.turn_sec, JobRow.id < job_id)
         )
         query = (
             select(func.coalesce(func.sum(case((higher, 1), else_=0)), 0), func.count())
-            .select_from(_STEPS.join(_JOBS, JobRow.id == StepRow.job_id), own)
+            .select_from(_STEPS.join(_JOBS, JobRow.id == StepRow.job_id), job)
             .where(
                 _waits(device_key),
                 JobRow.id != job_id,
-                or_(higher, and_(JobRow.priority == own.c.priority, sooner)),
+                or_(higher, and_(JobRow.priority == job.c.priority, sooner)),
             )
         )
         row = self._run(query).one()

@@ -43,22 +43,16 @@ class Workloads(Repository):
 
     def known(self, keys: Collection[str], toolchain: str) -> set[str]:
         """Return those of the keys whose workloads are stored."""
-        return {key for key, toolchains in self.toolchains_of(keys).items() if toolchain in toolchains}
+        return {key for key, toolchains in self.toolchains(keys).items() if toolchain in toolchains}
 
-    def toolchains_of(self, keys: Collection[str]) -> dict[str, set[str]]:
-        """Return the toolchains under which each of these workloads is stored, by key; without those that are not stored."""
+    def toolchains(self, keys: Collection[str]) -> dict[str, list[str]]:
+        """Return the toolchains under which each of these workloads is stored, in order, by key; without those that are not stored."""
         wanted = select(self._texts(keys, "wanted").c.value)
-        toolchains: dict[str, set[str]] = {}
-        for key, toolchain in self._run(
-            select(WorkloadRow.key, WorkloadRow.toolchain).where(WorkloadRow.key.in_(wanted))
-        ):
-            toolchains.setdefault(key, set()).add(toolchain)
+        query = select(WorkloadRow.key, WorkloadRow.toolchain).where(WorkloadRow.key.in_(wanted))
+        toolchains: dict[str, list[str]] = {}
+        for key, toolchain in sorted(self._run(query).tuples()):  # here: PostgreSQL's order is its locale's
+            toolchains.setdefault(key, []).append(toolchain)
         return toolchains
-
-    def toolchains(self, key: str) -> tuple[str, ...]:
-        """Return the toolchains under which this workload is stored."""
-        query = select(WorkloadRow.toolchain).where(WorkloadRow.key == key).order_by(WorkloadRow.toolchain)
-        return tuple(self._run(query).scalars())
 
 
 _SPACES = table_of(SpaceRow)

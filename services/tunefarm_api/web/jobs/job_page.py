@@ -12,7 +12,8 @@ from fastapi.responses import HTMLResponse, JSONResponse
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.web.charts.curve import Curves, chart, measured_sec
+from tunefarm_api.web.charts.curve import chart, measured_sec
+from tunefarm_api.web.jobs.job_rows import JobRows, curve_of, job_rows
 from tunefarm_api.web.jobs.job_view import (
     device_of,
     measured_speedup,
@@ -32,11 +33,9 @@ from tunefarm_api.web.jobs.report_view import (
 from tunefarm_api.web.jobs.task_view import task_lines
 from tunefarm_api.web.jobs.time_bar import bar_parts
 from tunefarm_api.web.rendering import page
-from tunefarm_app.jobs.measure_again import measuring_of
 from tunefarm_app.jobs.progress import share_done, time_left
-from tunefarm_app.jobs.trace import job_trace, short_trace
+from tunefarm_app.jobs.trace import job_trace
 from tunefarm_app.leases.device_turns import why_waiting
-from tunefarm_app.records.rooflines import job_rooflines
 from tunefarm_app.report.measurements import measured_beside, timed_beside, which_is_shown
 from tunefarm_app.report.networks import curve_words, fastest_network, network_words, networks_of
 from tunefarm_app.report.numbers import (
@@ -47,10 +46,14 @@ from tunefarm_app.report.numbers import (
     tuned_words,
     untried_sentence,
 )
+from tunefarm_app.settings import Settings
 from tunefarm_app.storage.job_options import searches
 from tunefarm_db.states.job import JobState
-from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Draft, Job, JobTask, StepKind
+from tunefarm_db.values import (
+    Job,
+    JobTask,
+    StepKind,
+)
 from tunefarm_text import job_terms
 
 router = APIRouter(include_in_schema=False)
@@ -60,11 +63,7 @@ LOG_LINES = 40
 TASKS_SHOWN = 40
 """How many kernels are shown unless all are asked for: those that take longest."""
 
-_NEIGHBOURS = 25
-"""How many of the model's newest jobs are looked at for those that compiled what this one had so far."""
-
 _PARTS = ("head", "kernels-and-log")
-_curves = Curves()  # of this process; only what saves reading events twice
 
 
 @router.get("/jobs/{job_id}", dependencies=[needs("read")])
@@ -79,75 +78,17 @@ def job_page(
 ) -> HTMLResponse:
     """A job's page, or a part of it that is renewed."""
     with services.uow.read() as repos:
-        job = repos.jobs.get(job_id)
-        model = repos.models.get(job.model_id, deleted=True)
-        tasks = repos.jobs.tasks(job_id)
-        model_tasks = repos.models.tasks(job.model_id)
-        artifact = repos.artifacts.for_job(job_id)
-        draft = repos.drafts.of([job_id]).get(job_id)
-        so_far = [
-            other
-            for other in repos.jobs.list(model_id=job.model_id, limit=_NEIGHBOURS).items
-            if other.options.get("of") == job_id and not _is_file_of(repos, other, draft)
-        ]
-        step = repos.steps.open_of([job_id]).get(job_id)
-        milestones = repos.overview.milestones(job_id)
-        imported = repos.overview.import_times(job.model_id)
+        rows = job_rows(repos, job_id)
         events = repos.overview.newest_events(job_id, before=before, rounds=rounds, limit=LOG_LINES)
-        report = None if artifact is None else artifact.report
-        rooflines = job_rooflines(repos, job, tasks, model_tasks, report)
-        curve = _curves.of(repos, job_id)
-        trace = short_trace(repos, job)
-        measuring = measuring_of(repos, job_id) if artifact is not None else None
-        timings = repos.network_timings.of(job_id)
-        first_draft = repos.steps.find(StepKind.DRAFT, job_id)
-        now = repos.now()
-    networks = networks_of(timings)
-    lines = task_lines(tasks, model_tasks, report, rooflines)
-    shown = len(lines) if kernels == "all" else min(len(lines), TASKS_SHOWN)
     answer = page(
         "job_part.html" if part in _PARTS else "job.html",
         request,
         part=part,
         here=_url(job_id, before=before, rounds=rounds, kernels=kernels),
-        job=job,
-        model=model,
-        artifact=artifact,
-        draft=draft if artifact is None else None,
-        so_far=so_far,
-        waiting=why_waiting(job, step, now),
-        device=device_of(job),
-        phases=phases_of(job, milestones, now=now, imported=imported, report=report),
-        share=share_done(job),
-        done_words=progress_words(job),
-        latency=latency_of(job),
-        network_words=network_words(fastest) if (fastest := fastest_network(networks)) is not None else "",
-        measured_words=measured_words(tasks),
-        to_tune_words=to_tune_words(tasks),
-        tuned_words="" if artifact else tuned_words(tasks, draft or (timings[-1] if timings else None)),
-        curve_words=curve_words(job, timings, services.settings, first_draft, at_compile=_at_compile(report)),
-        left=time_left(job, curve.rates()),
-        speedup=measured_speedup(job) or speedup_so_far(tasks),
-        time_parts=bar_parts(trace.seconds()) if trace is not None else [],
-        over_runtime=speedup_over_runtime(job),
-        disturbed=disturbance_note(report),
-        measuring=measuring,
-        which_counts=which_is_shown(measuring.items) if measuring is not None else "",
-        beside=timed_beside(measuring.items) if measuring is not None else [],
         terms=job_terms,
-        measured_beside=() if artifact is None else measured_beside(job, artifact),
-        untried=_unreached(job, tasks, report),
-        kernels_note=kernels_note(tasks, report),
-        latencies=latency_lines(report),
-        shapes=shape_lines(report),
-        other_shapes=other_shapes_line(report),
-        report=report,
-        run_name=quote(artifact.name) if artifact else "",
-        tasks=lines,
-        shown=shown,
-        shown_share=sum(line.share or 0.0 for line in lines[:shown]),
-        stop_words=words(job.stop_reason) if job.stop_reason else "",
-        can_pause=not job.state.is_finished and job.state is not JobState.PAUSED,
+        **_progress_values(rows, services.settings),
+        **_result_values(rows),
+        **_kernel_values(rows, are_all_shown=kernels == "all"),
         log=[log_line(event) for event in events],
         older=events[-1].seq if len(events) == LOG_LINES and events[-1].seq > 1 else None,
         before=before,
@@ -158,6 +99,68 @@ def job_page(
             "no-store"  # it must not come up as the page when somebody goes back
         )
     return answer
+
+
+def _progress_values(rows: JobRows, settings: Settings) -> dict[str, Any]:
+    """Return what the page shows of how far the job is."""
+    job, report = rows.job, rows.report
+    fastest = fastest_network(networks_of(rows.timings))
+    newest = rows.draft or (rows.timings[-1] if rows.timings else None)
+    is_at_compile = _is_timed_at_compile(report)
+    return {
+        "job": job,
+        "model": rows.model,
+        "waiting": why_waiting(job, rows.step, rows.now),
+        "device": device_of(job),
+        "phases": phases_of(job, rows.milestones, now=rows.now, imported=rows.imported, report=report),
+        "share": share_done(job),
+        "done_words": progress_words(job),
+        "left": time_left(job, rows.curve.rates()),
+        "time_parts": bar_parts(rows.trace.seconds()) if rows.trace is not None else [],
+        "stop_words": words(job.stop_reason) if job.stop_reason else "",
+        "can_pause": not job.state.is_finished and job.state is not JobState.PAUSED,
+        "network_words": network_words(fastest) if fastest is not None else "",
+        "curve_words": curve_words(job, rows.timings, settings, rows.first_draft, at_compile=is_at_compile),
+        "measured_words": measured_words(rows.tasks),
+        "to_tune_words": to_tune_words(rows.tasks),
+        "tuned_words": "" if rows.artifact else tuned_words(rows.tasks, newest),
+    }
+
+
+def _result_values(rows: JobRows) -> dict[str, Any]:
+    """Return what the page shows of the artifact, or of what there is until then."""
+    job, artifact, measuring, report = rows.job, rows.artifact, rows.measuring, rows.report
+    return {
+        "artifact": artifact,
+        "draft": rows.draft if artifact is None else None,
+        "so_far": rows.so_far,
+        "report": report,
+        "run_name": quote(artifact.name) if artifact else "",
+        "latency": latency_of(job),
+        "latencies": latency_lines(report),
+        "speedup": measured_speedup(job) or speedup_so_far(rows.tasks),
+        "over_runtime": speedup_over_runtime(job),
+        "disturbed": disturbance_note(report),
+        "measuring": measuring,
+        "which_counts": which_is_shown(measuring.items) if measuring is not None else "",
+        "beside": timed_beside(measuring.items) if measuring is not None else [],
+        "measured_beside": () if artifact is None else measured_beside(job, artifact),
+        "shapes": shape_lines(report),
+        "other_shapes": other_shapes_line(report),
+    }
+
+
+def _kernel_values(rows: JobRows, *, are_all_shown: bool) -> dict[str, Any]:
+    """Return what the page shows of the job's kernels."""
+    lines = task_lines(rows.tasks, rows.model_tasks, rows.report, rows.rooflines)
+    shown = len(lines) if are_all_shown else min(len(lines), TASKS_SHOWN)
+    return {
+        "tasks": lines,
+        "shown": shown,
+        "shown_share": sum(line.share or 0.0 for line in lines[:shown]),
+        "untried": _unreached(rows.job, rows.tasks, rows.report),
+        "kernels_note": kernels_note(rows.tasks, rows.report),
+    }
 
 
 @router.get("/jobs/{job_id}/trace.json", dependencies=[needs("read")])
@@ -180,7 +183,7 @@ def job_curve(job_id: str, request: Request, services: ServicesDep) -> Response:
             return Response(status_code=304, headers=headers)
         artifact = repos.artifacts.for_job(job_id)
         earlier = repos.overview.earlier_report(job) if artifact is None else None
-        curve = _curves.of(repos, job_id)
+        curve = curve_of(repos, job_id)
         tasks = repos.jobs.tasks(job_id)
         networks = repos.network_timings.of(job_id)
         first_draft = repos.steps.find(StepKind.DRAFT, job_id)
@@ -192,14 +195,14 @@ def job_curve(job_id: str, request: Request, services: ServicesDep) -> Response:
             "running": not job.state.is_finished,
             "blank": _blank(job, tasks),
             "note": curve_words(
-                job, networks, services.settings, first_draft, at_compile=_at_compile(report)
+                job, networks, services.settings, first_draft, at_compile=_is_timed_at_compile(report)
             ),
         },
         headers=headers,
     )
 
 
-def _at_compile(report: Mapping[str, Any] | None) -> bool:
+def _is_timed_at_compile(report: Mapping[str, Any] | None) -> bool:
     """Return whether the compile timed the network, untuned and as the artifact."""
     latency = (report or {}).get("latency") or {}
     return all(measured_sec(latency, name) for name in ("untuned", "tuned"))
@@ -229,14 +232,6 @@ def _blank(job: Job, tasks: Sequence[JobTask]) -> str:
         if finished
         else f"{so_far}: it starts when every kernel has a working config."
     )
-
-
-def _is_file_of(repos: Repositories, job: Job, draft: Draft | None) -> bool:
-    """Return whether a draft, which the page offers, is the artifact of `job`."""
-    if draft is None or job.state is not JobState.SUCCEEDED:
-        return False
-    artifact = repos.artifacts.for_job(job.id)
-    return artifact is not None and artifact.sha256 == draft.sha256
 
 
 def _url(job_id: str, *, before: int | None, rounds: bool, kernels: str) -> str:

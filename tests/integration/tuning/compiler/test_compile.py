@@ -311,16 +311,18 @@ class WrongDefaults(CompileSession):
         self._other = CompileSession(wrong, *args)
 
     def build_kernel(
-        self, name: str, path: Path, record: TuningRecord | None, *, plain: bool = False
+        self, name: str, path: Path, record: TuningRecord | None, *, default_schedules: bool = True
     ) -> None:
-        if record is not None or plain:
-            super().build_kernel(name, path, record, plain=plain)
+        if record is not None or not default_schedules:
+            super().build_kernel(name, path, record, default_schedules=default_schedules)
         else:
             self._other.build_kernel(self._other.load().tasks[0].name, path, None)
 
-    def build_model(self, path: Path, records: Mapping[str, TuningRecord], *, plain: bool = False) -> None:
-        if records or plain:
-            super().build_model(path, records, plain=plain)
+    def build_model(
+        self, path: Path, records: Mapping[str, TuningRecord], *, default_schedules: bool = True
+    ) -> None:
+        if records or not default_schedules:
+            super().build_model(path, records, default_schedules=default_schedules)
         else:
             self._other.build_model(path, {})
 

@@ -19,6 +19,7 @@ from onnx_models import GraphBuilder, mlp
 import tunefarm_tuning
 from tunefarm_tuning import Artifact, apply_history_best, extract_tasks, import_model, verify
 from tunefarm_tuning.artifact.loader import ArtifactInputError, InferenceSession, TunedModel, load
+from tunefarm_tuning.compiler.model_timing import SideBySide
 from tunefarm_tuning.compiler.phases import measure
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
@@ -198,9 +199,9 @@ def test_a_slow_set_of_shapes_falls_back_alone(tmp_path: Path, monkeypatch: pyte
     model = import_model(path, shapes={"x": "2|4,16"})
     real = measure.compare_latency
 
-    def compare_latency(*args: Any, entry: str, **options: Any) -> Any:
-        latency, _ = real(*args, entry=entry, **options)
-        return latency, entry == "main_1"
+    def compare_latency(networks: SideBySide, **options: Any) -> Any:
+        latency, _ = real(networks, **options)
+        return latency, networks.entry == "main_1"
 
     monkeypatch.setattr(measure, "compare_latency", compare_latency)
     with apply_history_best(applicable_records(model)) as history:

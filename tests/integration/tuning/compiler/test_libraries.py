@@ -17,11 +17,11 @@ from tunefarm_tuning.artifact.onednn_library import load_onednn
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
 from tunefarm_tuning.target.parse import detect_host_target
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.codegen.onednn import can_call_onednn
+from tunefarm_tuning.tvm.codegen.onednn import why_no_calls
 
 HERE = Target.from_json({**detect_host_target().to_json(), "libs": ["dnnl"]})
 pytestmark = pytest.mark.skipif(
-    not can_call_onednn(HERE) or not load_onednn(), reason="oneDNN is for x86 CPUs, from tunefarm[onednn]"
+    bool(why_no_calls(HERE)) or not load_onednn(), reason="oneDNN is for x86 CPUs, from tunefarm[onednn]"
 )
 
 

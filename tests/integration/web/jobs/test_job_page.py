@@ -6,7 +6,7 @@ from page_tree import Element
 from sqlalchemy import event, insert, update
 
 from tunefarm_api.web.charts.curve import Curves
-from tunefarm_api.web.jobs import job_page
+from tunefarm_api.web.jobs import job_page, job_rows
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.report.numbers import set_report
 from tunefarm_db.tables import EventRow, JobRow
@@ -209,7 +209,7 @@ def test_what_is_left_is_the_same_after_a_restart(browser: Browser, farm, monkey
         before = browser.page(f"/jobs/{job.id}").element("dl", class_="figures").text
     assert "Time left" in before
     assert "at the current pace" in before
-    monkeypatch.setattr(job_page, "_curves", Curves())
+    monkeypatch.setattr(job_rows, "_curves", Curves())
     assert browser.page(f"/jobs/{job.id}").element("dl", class_="figures").text == before
 
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from tunefarm_app.engines import tvm as tvm_engine
+from tunefarm_app.engines.interface import CompileTerms
 from tunefarm_app.settings import Settings
 from tunefarm_tuning.compiler.compile import Artifact
 from tunefarm_tuning.compiler.session import CompileLimits
@@ -40,8 +41,8 @@ def test_a_compile_knows_when_its_step_is_stopped(
             nobody,
             nobody,
             History(),
+            CompileTerms(),
             device=device,
-            name="a",
             output=tmp_path / "a.tunefarm",
             cancellation=Cancellation(),
             on_progress=lambda _phase, _done: None,

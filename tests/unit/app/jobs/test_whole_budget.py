@@ -34,7 +34,7 @@ class NotingEngine(ReplayEngine):
         self.goals_sec: list[float | None] = []
 
     def compile(self, *args: Any, **named: Any) -> CompiledFile:
-        self.goals_sec.append(named["goal_sec"])
+        self.goals_sec.append(args[3].goal_sec)
         return super().compile(*args, **named)
 
 

@@ -47,7 +47,7 @@ class QuantisingEngine(ReplayEngine):
         return super().extract_tasks(model, *args, **named)
 
     def compile(self, model: Model, *args: Any, **named: Any) -> Any:
-        assert named["precision"] == "as-model"
+        assert args[2].precision == "as-model"
         self.networks.append(("compile", model.quantisation is not None))
         return super().compile(model, *args, **named)
 

@@ -44,7 +44,7 @@ class SeeingEngine(ReplayEngine):
         self.seen: list[bytes] = []
 
     def compile(self, *args: Any, **named: Any) -> Any:
-        self.seen += [path.read_bytes() for path in named["samples"]]
+        self.seen += [path.read_bytes() for path in args[3].samples]
         return super().compile(*args, **named)
 
 

@@ -17,7 +17,7 @@ from tunefarm_app.report.measurements import KEPT, which_is_shown
 from tunefarm_app.report.page import report_page
 from tunefarm_app.report.sections import ReportKernelSums
 from tunefarm_db.values import Json
-from tunefarm_tuning.compiler.report import latency_report
+from tunefarm_tuning.compiler.report import LatencyEvidence
 from tunefarm_tuning.core.latency import Latency, TimedAgain
 
 GPU = {"untuned": 0.04}
@@ -26,13 +26,13 @@ GPU = {"untuned": 0.04}
 
 def compiled(farm: Farm, *, slowdown: float | None = 1.0, **others: float) -> tuple[Farm, str]:
     """Return a farm and a job whose compile timed these networks beside the artifact, and rejected a tuned one."""
-    latency = latency_report(
-        timed(0.01, slowdown=slowdown, others={"untuned": 0.04, **others}).latency,
+    latencies = LatencyEvidence(
+        latency=timed(0.01, slowdown=slowdown, others={"untuned": 0.04, **others}).latency,
         rejected=Latency.of([0.05] * 3, 2),
+        alone={"tuned_sec": 0.008, "untuned_sec": 0.03, "kernels": 4},
         no_torch_compile="" if "torch_compile" in others else "PyTorch is not installed there",
     )
-    alone = {"tuned_sec": 0.008, "untuned_sec": 0.03, "kernels": 4}
-    return finished_job(farm, ReportingEngine(latency={**latency, "alone": alone}))
+    return finished_job(farm, ReportingEngine(latency=latencies.to_json()))
 
 
 def checked_report(farm: Farm, job_id: str) -> JobReport:

@@ -16,11 +16,11 @@ from job_values import job, task
 
 from tunefarm_app.records.farm_facts import FARM, PEAK
 from tunefarm_app.report.assemble import assemble_report
+from tunefarm_app.report.contradictions import contradictions
 from tunefarm_app.report.document import JobReport
 from tunefarm_app.report.evidence import ratio_of
 from tunefarm_app.report.numbers import (
     best_runtime,
-    contradictions,
     latency_of,
     listed_numbers,
     measured_words,

@@ -13,7 +13,7 @@ from tunefarm_app.engines.interface import CompiledFile
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.jobs.control import cancel_job, finish_job, pause_job
 from tunefarm_app.operations.reconcile import reap
-from tunefarm_app.steps import draft_step, run
+from tunefarm_app.steps import draft_step, draft_watch, run
 from tunefarm_app.steps.run import run_step
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Job, Step, StepKind, StepState
@@ -161,10 +161,10 @@ def test_it_makes_room_for_steps_that_wait_for_a_worker_and_comes_back(
 
 def test_drafts_do_not_give_way_to_each_other_and_end_no_turn(farm: Farm, searching: Job) -> None:
     farm.inbox.send(draft_step_of(farm, searching).id, StepKind.DRAFT)
-    assert not draft_step._steps_wait(farm.services)
+    assert not draft_watch._steps_wait(farm.services)
     assert run._may_go_on(farm.with_settings(step_turn_sec=0.0).services, 1.0)
     farm.inbox.send("another job's step", StepKind.MEASURE)
-    assert draft_step._steps_wait(farm.services)
+    assert draft_watch._steps_wait(farm.services)
     assert not run._may_go_on(farm.with_settings(step_turn_sec=0.0).services, 1.0)
 
 

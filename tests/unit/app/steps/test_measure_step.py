@@ -19,7 +19,7 @@ from tunefarm_app.steps.measure_step import run_measure
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import DeviceLease, Job, StepKind
-from tunefarm_tuning.compiler.report import latency_report
+from tunefarm_tuning.compiler.report import LatencyEvidence
 from tunefarm_tuning.core.errors import (
     ConflictError,
     DeviceLostError,
@@ -71,7 +71,7 @@ def test_that_of_the_compile_is_kept(farm: Farm, done: Job) -> None:
     with farm.services.uow.write() as repos:
         artifact = repos.artifacts.for_job(done.id)
         assert artifact is not None
-        compiled = latency_report(timed(0.03, slowdown=2.0).latency)
+        compiled = LatencyEvidence(latency=timed(0.03, slowdown=2.0).latency).to_json()
         repos.artifacts.set_report(
             done.id, {**artifact.report, "latency": compiled, "shapes": [{"latency": 1}, 2]}
         )

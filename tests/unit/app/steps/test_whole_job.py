@@ -190,7 +190,7 @@ class AskedEngine(ReplayEngine):
         self.asked: list[bool] = []
 
     def compile(self, *args: Any, **named: Any) -> CompiledFile:
-        self.asked.append(named["other_shapes"])
+        self.asked.append(args[3].other_shapes)
         return super().compile(*args, **named)
 
 

@@ -57,9 +57,9 @@ class Lucky(ReplayEngine):
     def in_confirmation(self) -> None:
         """Called in every session after the first, the round."""
 
-    def compile(self, model, target, history, **rest):
+    def compile(self, model, target, history, terms, **rest):
         self.compiled = [(record.config.to_json(), record.cost_sec) for record in history.records]
-        return super().compile(model, target, history, **rest)
+        return super().compile(model, target, history, terms, **rest)
 
 
 class Deadly(Lucky):

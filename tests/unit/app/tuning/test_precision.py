@@ -56,7 +56,7 @@ class AskedEngine(ReportingEngine):
         )
 
     def compile(self, *args: Any, **named: Any) -> CompiledFile:
-        self.compiled.append(str(named["precision"]))
+        self.compiled.append(str(args[3].precision))
         return super().compile(*args, **named)
 
 

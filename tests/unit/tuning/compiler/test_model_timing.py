@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from tunefarm_tuning.compiler.model_timing import compare_latency, is_slower, time_models
+from tunefarm_tuning.compiler.model_timing import SideBySide, compare_latency, is_slower, time_models
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.latency import Disturbance, Latency
 from tunefarm_tuning.measure.baselines.baseline import Baseline, BaselineFailed, BaselineNetwork
@@ -19,6 +20,7 @@ from tunefarm_tuning.measure.machine_watch import Watched
 from tunefarm_tuning.reference.onnx_runtime import InputSet
 
 QUIET = [1.0, 1.01, 0.99, 1.0, 1.0, 1.01, 0.99, 1.0]
+LIBRARIES = {"tuned": Path("tuned.so"), "untuned": Path("untuned.so")}
 BUSY = [1.0, 1.0, 1.0, 1.6, 2.0, 2.1, 1.9, 2.3]
 
 
@@ -98,6 +100,12 @@ class Networks:
         return {"samples_sec": [sec], "watched": watched.to_json() if self.others_sec else None}
 
 
+def side_by_side(networks: Networks, libraries: Mapping[str, Path] = LIBRARIES) -> SideBySide:
+    return SideBySide(
+        device=cast("DeviceRun", networks), libraries=libraries, inputs=Path("inputs.npz"), threads=2
+    )
+
+
 @pytest.mark.parametrize(
     ("without", "blocks"),
     [
@@ -109,11 +117,7 @@ class Networks:
 def test_few_blocks_decide_a_clear_difference(without: list[float], blocks: int) -> None:
     networks = Networks(best=[0.0100, 0.0101], without=without)
     time_models(
-        cast("DeviceRun", networks),
-        {"with": Path("best.so"), "without": Path("without.so")},
-        None,
-        Path("inputs.npz"),
-        threads=1,
+        side_by_side(networks, {"with": Path("best.so"), "without": Path("without.so")}),
         limits=CompileLimits(),
         on_round=lambda _: None,
         decide=0.99,
@@ -127,11 +131,7 @@ def compared(networks: Networks, *, timing_sec: float) -> bool | None:
 
 def compare(networks: Networks, *, timing_sec: float) -> tuple[dict[str, Latency], bool | None]:
     return compare_latency(
-        cast("DeviceRun", networks),
-        {"tuned": Path("tuned.so"), "untuned": Path("untuned.so")},
-        None,
-        Path("inputs.npz"),
-        threads=2,
+        side_by_side(networks),
         limits=CompileLimits(timing_sec=timing_sec),
         on_round=lambda _: None,
     )
@@ -205,14 +205,9 @@ def test_a_runtime_that_fails_while_it_is_timed_is_left_out(
     baseline = Baseline(KINDS["openvino"], network, FailingChild(answers), timeout_sec=1.0)
     networks = Networks(tuned=[0.0100, 0.0101], untuned=[0.0120, 0.0121])
     latency, slower = compare_latency(
-        cast("DeviceRun", networks),
-        {"tuned": Path("tuned.so"), "untuned": Path("untuned.so")},
-        None,
-        Path("inputs.npz"),
-        threads=2,
+        replace(side_by_side(networks), others={"openvino": baseline}),
         limits=CompileLimits(timing_sec=0.0),
         on_round=lambda _: None,
-        others={"openvino": baseline},
     )
     assert slower is False
     assert len(latency["tuned"].samples_sec) >= 5

@@ -11,6 +11,7 @@ from tunefarm_tuning.compiler.alternatives import SelectedAlternatives
 from tunefarm_tuning.compiler.kernel_validation import CheckedKernel
 from tunefarm_tuning.compiler.phases.check_kernels import CheckedKernels
 from tunefarm_tuning.compiler.phases.load import LoadedModel
+from tunefarm_tuning.compiler.phases.untuned import UntunedModel
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.process import ChildClosed, ChildFailed
@@ -37,22 +38,25 @@ class BuiltModels:
     """The result of the phase ``build-model``.
 
     Attributes:
-        untuned: The library of the network without any record.
-        plain: Whether `untuned` has unscheduled loops, since the compiler died of a default schedule.
-        tuned: The library of the tuned network; `untuned` if no kernel is tuned.
+        untuned: The network without any record.
+        tuned: The library of the tuned network; that of `untuned` if no kernel is tuned.
         alternatives: The alternatives that the tuned network uses.
         records: The records of the tuned network, those of its alternatives among them, by the kernel's name.
         direct: The kernels without alternatives, as they were checked.
         fallback: Why there is no tuned network though kernels passed; None if there is one.
     """
 
-    untuned: Path
-    plain: bool
+    untuned: UntunedModel
     tuned: Path
     alternatives: SelectedAlternatives
     records: Mapping[str, TuningRecord] = field(default_factory=dict)
     direct: tuple[CheckedKernel, ...] = ()
     fallback: Fallback | None = None
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether any kernel of `tuned` is."""
+        return self.tuned != self.untuned.library
 
 
 class _TunedFails(Exception):  # noqa: N818  (an outcome, caught in `build_models`)
@@ -61,7 +65,7 @@ class _TunedFails(Exception):  # noqa: N818  (an outcome, caught in `build_model
 
 def build_models(request: CompileRequest, loaded: LoadedModel, checked: CheckedKernels) -> BuiltModels:
     """Build the network with the kernels that passed and the alternatives that make it faster."""
-    untuned, plain = loaded.untuned.library, loaded.untuned.plain
+    untuned = loaded.untuned.library
     with request.progress.phase("build-model"), compiling("compiling the model"):
         request.progress.step(0.5)
         records = {
@@ -101,8 +105,7 @@ def build_models(request: CompileRequest, loaded: LoadedModel, checked: CheckedK
             ).select()
         except _TunedFails as error:
             return BuiltModels(
-                untuned=untuned,
-                plain=plain,
+                untuned=loaded.untuned,
                 tuned=untuned,
                 alternatives=SelectedAlternatives(library=untuned, candidates=checked.candidates),
                 fallback=Fallback(
@@ -111,8 +114,7 @@ def build_models(request: CompileRequest, loaded: LoadedModel, checked: CheckedK
                 ),
             )
     return BuiltModels(
-        untuned=untuned,
-        plain=plain,
+        untuned=loaded.untuned,
         tuned=alternatives.library,
         alternatives=alternatives,
         records={**records, **alternatives.records},

@@ -71,6 +71,6 @@ def check_kernels(request: CompileRequest, loaded: LoadedModel) -> CheckedKernel
             validator,
             lambda: progress.step(1.0),
             # Of default schedules that failed as a whole, none is to be trusted.
-            untuned_sec=0.0 if loaded.untuned.plain else request.spare_sec(_UNTUNED_ALTERNATIVES_SEC),
+            untuned_sec=0.0 if loaded.untuned.unscheduled else request.spare_sec(_UNTUNED_ALTERNATIVES_SEC),
         )
     return CheckedKernels(direct=tuple(kernels), candidates=tuple(candidates))

@@ -17,6 +17,7 @@ from tunefarm_tuning.compiler.phases.build_model import BuiltModels, Fallback
 from tunefarm_tuning.compiler.phases.load import LoadedModel, OpenCompiler
 from tunefarm_tuning.compiler.phases.partly_untuned import build_partly_untuned
 from tunefarm_tuning.compiler.phases.segments_check import SegmentsCheck, check_segments
+from tunefarm_tuning.compiler.phases.untuned import UntunedModel
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.measure.device_run import RunFailed
@@ -38,7 +39,6 @@ class CheckedModel:
     Attributes:
         library: The tuned network if its outputs are right, else the untuned one.
         untuned: The network to fall back to.
-        plain: Whether `untuned` has unscheduled loops.
         as_model: The outputs of the network with weights as in the model's file; None if not asked for, or if it failed.
         parts: The check of its segments; None if its outputs tell enough.
         fallen: Why the tuned kernels are left out in some of the library's functions, by their names.
@@ -46,8 +46,7 @@ class CheckedModel:
 
     library: Path
     comparison: ModelComparison
-    untuned: Path
-    plain: bool
+    untuned: UntunedModel
     as_model: ModelComparison | None = None
     fallback: Fallback | None = None
     warnings: tuple[str, ...] = ()
@@ -65,13 +64,13 @@ def check_model(
     """
     with request.progress.phase("check-model"):
         fallback = built.fallback
-        tuned = check_tuned(request, loaded, built, open_compiler) if built.tuned != built.untuned else None
+        tuned = check_tuned(request, loaded, built, open_compiler) if built.is_tuned else None
         if isinstance(tuned, CheckedModel):
             checked = tuned
         else:
             if tuned is not None:
                 request.progress.step(0.5)
-            checked = check_untuned(request, loaded, built.untuned, built.plain, open_compiler)
+            checked = check_untuned(request, loaded, built.untuned, open_compiler)
             fallback = fallback or tuned
         checked = confirmed(request, loaded, checked, open_compiler)
         as_model = None
@@ -126,9 +125,7 @@ def check_tuned(
         )
     except RunFailed as error:
         return Fallback(reason=MissReason.CRASHED, message=f"the tuned network: {error.message}")
-    checked = CheckedModel(
-        library=built.tuned, comparison=comparison, untuned=built.untuned, plain=built.plain
-    )
+    checked = CheckedModel(library=built.tuned, comparison=comparison, untuned=built.untuned)
     if comparison.ok:
         return checked
     excused = excused_by_segments(request, loaded, checked, open_compiler)
@@ -147,30 +144,33 @@ def check_tuned(
 
 
 def check_untuned(
-    request: CompileRequest, loaded: LoadedModel, untuned: Path, plain: bool, open_compiler: OpenCompiler
+    request: CompileRequest, loaded: LoadedModel, untuned: UntunedModel, open_compiler: OpenCompiler
 ) -> CheckedModel:
     """Compare the untuned network's outputs; build it with unscheduled loops if its default schedules are wrong."""
     try:
-        comparison = _run_untuned(request, loaded, untuned)
-        checked = CheckedModel(library=untuned, comparison=comparison, untuned=untuned, plain=plain)
+        comparison = _run_untuned(request, loaded, untuned.library)
+        checked = CheckedModel(library=untuned.library, comparison=comparison, untuned=untuned)
         if comparison.ok:
             return checked
-        excused = None if plain else excused_by_segments(request, loaded, checked, open_compiler)
+        excused = (
+            None if untuned.unscheduled else excused_by_segments(request, loaded, checked, open_compiler)
+        )
         if excused is not None:
             return excused
         raise _wrong(request, loaded, comparison)
     except InvalidModelError as error:
-        if plain:
+        if untuned.unscheduled:
             raise located(request, loaded, open_compiler, error) from error
         warning = f"default schedules were left out, unscheduled loops are slow: {error.message}"
-    path = request.folder / "model-plain.so"
+    path = request.folder / "model-unscheduled.so"
     with compiling("compiling the model"), open_compiler(request.precision) as compiler:
-        compiler.build_model(path, {}, plain=True)
+        compiler.build_model(path, {}, default_schedules=False)
     try:
         comparison = _compare_untuned(request, loaded, path)
     except InvalidModelError as error:
         raise located(request, loaded, open_compiler, error) from error
-    return CheckedModel(library=path, comparison=comparison, untuned=path, plain=True, warnings=(warning,))
+    untuned = UntunedModel(library=path, unscheduled=True)
+    return CheckedModel(library=path, comparison=comparison, untuned=untuned, warnings=(warning,))
 
 
 def confirmed(
@@ -283,7 +283,7 @@ def located(
         ),
         loaded.sets[0],
     )
-    segments = check_segments(request, loaded, open_compiler, input_set, plain=True)
+    segments = check_segments(request, loaded, open_compiler, input_set, unscheduled=True)
     if segments.wrong is not None:
         where = segments.wrong.message
     elif segments.not_checked:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.compiler.baselines import Baselines
-from tunefarm_tuning.compiler.model_timing import time_models
+from tunefarm_tuning.compiler.model_timing import SideBySide, time_models
 from tunefarm_tuning.compiler.phases.build_model import BuiltModels
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.core.json_fields import JsonFields
@@ -81,17 +81,16 @@ class LatencyCacheEntry:
         ):
             return None
         latency = {str(name): Latency.from_json(json) for name, json in known["latency"].items()}
-        again = time_models(
-            runner,
-            {"tuned": library},
-            None,
-            self.input_set.inputs,
-            threads=self.threads,
-            limits=request.limits,
-            on_round=request.progress.step,
+        network = SideBySide(
+            device=runner,
+            libraries={"tuned": library},
+            inputs=self.input_set.inputs,
             entry=self.input_set.entry,
-            rounds=_ROUNDS,
-        )["tuned"]
+            threads=self.threads,
+        )
+        again = time_models(network, limits=request.limits, on_round=request.progress.step, rounds=_ROUNDS)[
+            "tuned"
+        ]
         ratio = again.median_sec / latency["tuned"].median_sec
         if not 1 / _AS_LONG <= ratio <= _AS_LONG:
             return None
@@ -120,7 +119,12 @@ class LatencyCacheEntry:
     def _facts(self) -> dict[str, Any] | None:
         """Return what latencies depend on; None where they are always measured: on GPUs, on samples, beside runtimes of another machine."""
         request, built, versions = self.request, self.built, self.baselines.versions
-        if request.on_gpu or self.input_set.sample is not None or built.plain or versions is None:
+        if (
+            request.on_gpu
+            or self.input_set.sample is not None
+            or built.untuned.unscheduled
+            or versions is None
+        ):
             return None
         return {
             "device": "" if request.device is None else request.device.info.name,

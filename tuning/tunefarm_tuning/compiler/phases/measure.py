@@ -11,7 +11,7 @@ from tunefarm_text.quantities import seconds
 from tunefarm_tuning.compiler.baselines import Baselines, open_baselines
 from tunefarm_tuning.compiler.kernel_sums import KernelSums, kernel_sums
 from tunefarm_tuning.compiler.model_comparison import ModelComparison
-from tunefarm_tuning.compiler.model_timing import compare_latency, rounds_for
+from tunefarm_tuning.compiler.model_timing import SideBySide, compare_latency, rounds_for
 from tunefarm_tuning.compiler.phases.build_model import BuiltModels, Fallback
 from tunefarm_tuning.compiler.phases.check_model import CheckedModel, check_untuned, does_not_run
 from tunefarm_tuning.compiler.phases.known_latency import LatencyCacheEntry, TimedBefore
@@ -79,37 +79,22 @@ class TimedModel:
     parts: PartTimes | None = None
 
     @property
+    def main(self) -> EntryTiming:
+        """The timing in the main set of shapes."""
+        return self.entries[_MAIN]
+
+    @property
     def latency(self) -> Mapping[str, Latency]:
-        """The latencies in the main set of shapes."""
-        return {**self.entries[_MAIN].latency, **self.baselines}
-
-    @property
-    def before(self) -> TimedBefore | None:
-        """`EntryTiming.before` of the main set of shapes."""
-        return self.entries[_MAIN].before
-
-    @property
-    def rejected(self) -> Latency | None:
-        """`EntryTiming.rejected` of the main set of shapes."""
-        return self.entries[_MAIN].rejected
-
-    @property
-    def beside(self) -> Mapping[str, BaselineFacts]:
-        """`EntryTiming.baselines` of the main set of shapes."""
-        return self.entries[_MAIN].baselines
+        """The latencies in the main set of shapes, of a GPU's baselines, too."""
+        return {**self.main.latency, **self.baselines}
 
     @property
     def baselines_sec(self) -> dict[str, float]:
         """Seconds that each of the other runtimes took of the compile, over all sets of shapes."""
         return {
             name: sum(entry.baselines[name].took_sec for entry in self.entries.values())
-            for name in self.beside
+            for name in self.main.baselines
         }
-
-    @property
-    def alone(self) -> KernelSums | None:
-        """`EntryTiming.alone` of the main set of shapes."""
-        return self.entries[_MAIN].alone
 
     @property
     def fallen(self) -> Mapping[str, Fallback]:
@@ -181,8 +166,8 @@ def _settled(
         return replace(timed, library=partly[0], comparison=partly[1])
     reason = next(entries[name].fallback for name in entries if name in slow)
     entries = {name: replace(entry.as_untuned, fallback=reason) for name, entry in entries.items()}
-    fallen = check_untuned(request, loaded, checked.untuned, checked.plain, open_compiler)
-    if fallen.library != checked.untuned:  # its unscheduled loops were not timed yet
+    fallen = check_untuned(request, loaded, checked.untuned, open_compiler)
+    if fallen.library != checked.untuned.library:  # its unscheduled loops were not timed yet
         again = _time_all(request, loaded, built, fallen)
         entries = {name: replace(entries[name], latency=again[name].latency) for name in entries}
     return replace(
@@ -206,7 +191,7 @@ def _time_all(
             request.progress.step((number + done) / count)
 
         fallback = checked.fallen.get(entry.name)
-        untuned = checked.library == checked.untuned or fallback is not None
+        untuned = checked.library == checked.untuned.library or fallback is not None
         timing = _time_entry(request, loaded, built, checked, number, untuned=untuned, on_round=on_round)
         timings[entry.name] = timing if fallback is None else replace(timing, fallback=fallback)
     return timings
@@ -244,9 +229,9 @@ def _time_entry(
     """Time one of the library's functions; say why it falls back if it crashes or is slower than the untuned one."""
     entry = entry_name(number)
     use_reference = request.times_onnx_runtime
-    libraries = (
-        {"untuned": checked.untuned} if untuned else {"tuned": checked.library, "untuned": checked.untuned}
-    )
+    libraries = {"untuned": checked.untuned.library}
+    if not untuned:
+        libraries = {"tuned": checked.library, **libraries}
     input_set = sets_of(loaded.sets, entry)[0]
     remember = checked.library == built.tuned and not untuned
     try:
@@ -262,16 +247,19 @@ def _time_entry(
             )
             if remember and (known := cached.known_latency(checked.library, loaded.runner)):
                 return EntryTiming(latency=known[0], before=known[1], baselines=known[2])
-            latency, slower = compare_latency(
-                loaded.runner,
-                libraries,
-                loaded.references.of(number) if use_reference else None,
-                input_set.inputs,
+            networks = SideBySide(
+                device=loaded.runner,
+                libraries=libraries,
+                reference=loaded.references.of(number) if use_reference else None,
+                others=baselines.running,
+                inputs=input_set.inputs,
+                entry=entry,
                 threads=loaded.threads,
+            )
+            latency, slower = compare_latency(
+                networks,
                 limits=replace(request.limits, timing_sec=request.spare_sec(request.limits.timing_sec)),
                 on_round=on_round,
-                others=baselines.running,
-                entry=entry,
                 rounds=min(rounds_for(len(loaded.info.entries)), request.limits.timing_blocks),
             )
     except RunFailed as error:

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tunefarm_tuning.artifact.sizes import SizeChecks, condition_text
+from tunefarm_tuning.artifact.sizes import condition_text
 from tunefarm_tuning.compiler.model_comparison import ModelComparison, compare_model
 from tunefarm_tuning.compiler.phases.build_model import BuiltModels
 from tunefarm_tuning.compiler.phases.check_model import WRONG_OUTPUT, CheckedModel
 from tunefarm_tuning.compiler.phases.load import LoadedModel, OpenCompiler, sets_of
 from tunefarm_tuning.compiler.phases.measure import TimedModel
+from tunefarm_tuning.compiler.phases.shapes_to_compare import (
+    Shapes,
+    shapes_beyond_tiles,
+    shapes_in_words,
+    shapes_to_compare,
+    without_refused,
+)
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.core.array_file import load_arrays
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
@@ -36,14 +42,6 @@ _NO_TIME = (
     "the job's time was spent before the code for them was built; a larger budget leaves time for it, and "
     "`tunefarm compile` builds it without a search"
 )
-_ODD = (3, 5, 7, 11, 13)
-_WIDER_THAN_TILES, _MOST_GROWTH = 67, 16
-"""A size beyond the widest tile of the default schedules, and how many times the elements of the main sizes are compared at most."""
-_REACHES = (64, 16, 5, 3)
-"""How far from sizes to look for others that meet all conditions, by the number of dimensions."""
-
-Shapes = Mapping[str, tuple[int, ...]]
-"""Shapes by the inputs' names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +52,7 @@ class OtherShapes:
         library: The library that goes into the artifact.
         entry: The function for all sizes; empty if there is none.
         reason: Why there is none; empty if the file leaves no dimension open, too.
-        taken: The shapes that it takes.
+        open_shapes: The shapes that it takes.
         compared: The shapes that were compared, by the inputs' names, each with the comparison.
         latency_sec: Seconds per inference in the main set of shapes.
         output_shapes: Of each output; None stands for a size that differs among `compared`.
@@ -63,14 +61,14 @@ class OtherShapes:
     library: Path
     entry: str = ""
     reason: str = ""
-    taken: OpenShapes | None = None
+    open_shapes: OpenShapes | None = None
     compared: tuple[tuple[Shapes, ModelComparison], ...] = ()
     latency_sec: float | None = None
     output_shapes: tuple[tuple[int | None, ...], ...] = ()
 
     def to_json(self, model: Model) -> dict[str, Any] | None:
         """Return the report's section; None if the file leaves no dimension open."""
-        if self.taken is None:
+        if self.open_shapes is None:
             return {"entry": None, "reason": self.reason} if self.reason else None
         return {
             "entry": self.entry,
@@ -83,7 +81,7 @@ class OtherShapes:
                         clean(size.name, 60) if isinstance(size, OpenDimension) else size for size in shape
                     ],
                 }
-                for spec, shape in zip(model.inputs, self.taken.shapes, strict=True)
+                for spec, shape in zip(model.inputs, self.open_shapes.shapes, strict=True)
             ],
             "outputs": [
                 {"name": spec.name, "dtype": spec.dtype, "shape": list(shape)}
@@ -93,12 +91,12 @@ class OtherShapes:
                 {
                     "name": clean(size.name, 60),
                     "multiple": size.multiple,
-                    "least": self.taken.minima.get(size.name),
-                    "most": self.taken.maxima.get(size.name),
+                    "least": self.open_shapes.minima.get(size.name),
+                    "most": self.open_shapes.maxima.get(size.name),
                 }
-                for size in self.taken.dimensions
+                for size in self.open_shapes.dimensions
             ],
-            "conditions": [_clean_condition(condition) for condition in self.taken.conditions],
+            "conditions": [_clean_condition(condition) for condition in self.open_shapes.conditions],
             "compared": [
                 {"inputs": {name: list(shape) for name, shape in shapes.items()}, **comparison.errors()}
                 for shapes, comparison in self.compared
@@ -116,19 +114,9 @@ def add_other_shapes(
     open_compiler: OpenCompiler,
 ) -> OtherShapes:
     """Return the library with a function for all sizes, or as it is and why."""
-    if not any(spec.name in request.model.binding.shapes for spec in request.model.inputs):
-        return OtherShapes(library=timed.library)
-    if not request.other_shapes:
-        return OtherShapes(library=timed.library, reason="not asked for")
-    if request.on_gpu:
-        return OtherShapes(library=timed.library, reason="there is no such code for GPUs")
-    if request.model.parts:
-        return OtherShapes(library=timed.library, reason="ONNX Runtime runs parts of the network")
-    if checked.plain or built.plain:
-        return OtherShapes(library=timed.library, reason="default schedules do not work for this network")
-    optional_sec = request.optional_sec
-    if optional_sec is not None and optional_sec < _LEAST_OPTIONAL_SEC:
-        return OtherShapes(library=timed.library, reason=_NO_TIME)
+    reason = _why_none(request, checked, built)
+    if reason is not None:
+        return OtherShapes(library=timed.library, reason=reason)
     with request.progress.phase("other-shapes"):
         try:
             return _add(request, loaded, built, timed, open_compiler)
@@ -142,6 +130,24 @@ def add_other_shapes(
             return OtherShapes(library=timed.library, reason=error.message)
 
 
+def _why_none(request: CompileRequest, checked: CheckedModel, built: BuiltModels) -> str | None:
+    """Return why the network gets no code for other shapes: empty if its file leaves no dimension open; None if it may get it."""
+    if not any(spec.name in request.model.binding.shapes for spec in request.model.inputs):
+        return ""
+    if not request.other_shapes:
+        return "not asked for"
+    if request.on_gpu:
+        return "there is no such code for GPUs"
+    if request.model.parts:
+        return "ONNX Runtime runs parts of the network"
+    if checked.untuned.unscheduled or built.untuned.unscheduled:
+        return "default schedules do not work for this network"
+    optional_sec = request.optional_sec
+    if optional_sec is not None and optional_sec < _LEAST_OPTIONAL_SEC:
+        return _NO_TIME
+    return None
+
+
 def _add(
     request: CompileRequest,
     loaded: LoadedModel,
@@ -151,9 +157,9 @@ def _add(
 ) -> OtherShapes:
     entry = entry_name(len(loaded.info.entries))
     path = request.folder / "model-other-shapes.so"
-    tuned = timed.fallback is None and built.tuned != built.untuned
+    tuned = timed.fallback is None and built.is_tuned
     with open_compiler(request.precision) as compiler:
-        taken = compiler.load_other_shapes(request.optional_sec)
+        open_shapes = compiler.load_other_shapes(request.optional_sec)
         request.progress.step(0.2)
         compiler.build_model(
             path,
@@ -164,9 +170,9 @@ def _add(
             timeout_sec=_build_sec(request),
         )
     request.progress.step(0.6)
-    compared, output_shapes, refused = _compare(request, loaded, path, entry, taken)
+    compared, output_shapes, refused = _compare(request, loaded, path, entry, open_shapes)
     if refused:
-        taken = without_refused(taken, request.model, refused, [shapes for shapes, _ in compared])
+        open_shapes = without_refused(open_shapes, request.model, refused, [shapes for shapes, _ in compared])
     params = {
         "path": str(path),
         "entry": entry,
@@ -178,7 +184,7 @@ def _add(
     return OtherShapes(
         library=path,
         entry=entry,
-        taken=taken,
+        open_shapes=open_shapes,
         compared=tuple(compared),
         latency_sec=median(float(sample) for sample in samples),
         output_shapes=tuple(map(_common, zip(*output_shapes, strict=True))),
@@ -186,7 +192,7 @@ def _add(
 
 
 def _compare(
-    request: CompileRequest, loaded: LoadedModel, path: Path, entry: str, taken: OpenShapes
+    request: CompileRequest, loaded: LoadedModel, path: Path, entry: str, open_shapes: OpenShapes
 ) -> tuple[list[tuple[Shapes, ModelComparison]], list[list[tuple[int, ...]]], list[Shapes]]:
     """Compare a library's function for all sizes in some shapes.
 
@@ -200,7 +206,10 @@ def _compare(
     compared: list[tuple[Shapes, ModelComparison]] = []
     output_shapes: list[list[tuple[int, ...]]] = []
     refused: list[Shapes] = []
-    listed, beyond = shapes_to_compare(request.model, taken), shapes_beyond_tiles(request.model, taken)
+    listed, beyond = (
+        shapes_to_compare(request.model, open_shapes),
+        shapes_beyond_tiles(request.model, open_shapes),
+    )
     to_compare = listed if beyond is None or beyond in listed else [*listed, beyond]
     for number, shapes in enumerate(to_compare):
         sets = main_sets
@@ -223,7 +232,7 @@ def _compare(
         comparison = compare_model(loaded.runner, path, request.output_names, own_sets, request.limits)
         if not comparison.ok:
             raise InvalidModelError(
-                f"its results are wrong with the shapes {_given(shapes)}: {comparison.message}",
+                f"its results are wrong with the shapes {shapes_in_words(shapes)}: {comparison.message}",
                 code=WRONG_OUTPUT,
             )
         compared.append((shapes, comparison))
@@ -258,91 +267,6 @@ def _clean_names(size: Any) -> Any:
 def _common(shapes: Sequence[tuple[int, ...]]) -> tuple[int | None, ...]:
     """Return a shape with the sizes that are the same in all, None for the others."""
     return tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True))
-
-
-def shapes_to_compare(model: Model, taken: OpenShapes) -> list[dict[str, tuple[int, ...]]]:
-    """Return shapes that are taken, by the inputs' names: the main set, then larger and smaller ones, odd ones, the smallest."""
-    main = taken.sizes_of([spec.shape for spec in model.inputs])
-    multiples = {dimension.name: dimension.multiple for dimension in taken.dimensions}
-    choices = (
-        {name: size + multiples[name] for name, size in main.items()},
-        {name: size * 3 // 4 for name, size in main.items()},
-        {name: _ODD[number % len(_ODD)] * multiples[name] for number, name in enumerate(main)},
-        dict.fromkeys(main, 1),
-    )
-    near = (_nearest(model, taken, choice) for choice in choices)
-    listed: list[dict[str, tuple[int, ...]]] = []
-    for shapes in (_shapes(model, taken, main), *near):
-        if shapes is not None and shapes not in listed:
-            listed.append(shapes)
-    return listed
-
-
-def shapes_beyond_tiles(model: Model, taken: OpenShapes) -> dict[str, tuple[int, ...]] | None:
-    """Return shapes with the last sizes beyond a tile, as far as the work allows: code that writes behind a tile does it nowhere else."""
-    main = taken.sizes_of([spec.shape for spec in model.inputs])
-    multiples = {dimension.name: dimension.multiple for dimension in taken.dimensions}
-    larger, left = dict(main), float(_MOST_GROWTH)
-    for name, size in reversed(list(main.items())):
-        growth = _WIDER_THAN_TILES / size
-        if 1 < growth <= left:
-            larger[name] = -(-_WIDER_THAN_TILES // multiples[name]) * multiples[name]
-            left /= growth
-    return None if larger == main else _nearest(model, taken, larger)
-
-
-def _nearest(model: Model, taken: OpenShapes, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]] | None:
-    """Return the shapes nearest to sizes of the dimensions that meet all conditions; None if there are none near."""
-    reach = _REACHES[min(len(sizes), len(_REACHES)) - 1]
-    steps = range(-reach, reach + 1)
-    choices = sorted(
-        product(steps, repeat=len(sizes)) if len(sizes) <= len(_REACHES) else [(0,) * len(sizes)],
-        key=lambda choice: sum(map(abs, choice)),
-    )
-    multiples = {dimension.name: dimension.multiple for dimension in taken.dimensions}
-    accepts = SizeChecks(taken.conditions)
-    for choice in choices:
-        tried = {
-            name: taken.fitting(name, size + step * multiples[name])
-            for (name, size), step in zip(sizes.items(), choice, strict=True)
-        }
-        if not accepts.why_not(tried):
-            return _shapes(model, taken, tried)
-    return None
-
-
-def _shapes(model: Model, taken: OpenShapes, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    return dict(zip([spec.name for spec in model.inputs], taken.bound(sizes), strict=True))
-
-
-def without_refused(
-    taken: OpenShapes,
-    model: Model,
-    refused: Sequence[Shapes],
-    compared: Sequence[Shapes],
-) -> OpenShapes:
-    """Return the shapes that are taken without those below the smallest that were compared.
-
-    Raises:
-        InvalidModelError: If ONNX Runtime refused other shapes than those.
-    """
-
-    def sizes_of(shapes: Shapes) -> dict[str, int]:
-        return taken.sizes_of([shapes[spec.name] for spec in model.inputs])
-
-    ran = [sizes_of(shapes) for shapes in compared]
-    minima = {name: min(sizes[name] for sizes in ran) for name in ran[0]}
-    for shapes in refused:
-        if all(size >= minima[name] for name, size in sizes_of(shapes).items()):
-            raise InvalidModelError(
-                f"ONNX Runtime does not run the shapes {_given(shapes)}, which the code would accept",
-                code="reference-failed",
-            )
-    return replace(taken, minima={**taken.minima, **minima})
-
-
-def _given(shapes: Shapes) -> str:
-    return ", ".join(f"{clean(name, 60)} {list(shape)}" for name, shape in shapes.items())
 
 
 def _in_shapes(model: Model, shapes: Shapes) -> Model:

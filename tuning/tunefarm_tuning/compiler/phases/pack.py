@@ -21,19 +21,26 @@ from tunefarm_tuning.compiler.phases.build_model import BuiltModels, Fallback
 from tunefarm_tuning.compiler.phases.check_kernels import CheckedKernels
 from tunefarm_tuning.compiler.phases.check_model import CheckedModel
 from tunefarm_tuning.compiler.phases.load import LoadedModel
+from tunefarm_tuning.compiler.phases.manifest import make_manifest
 from tunefarm_tuning.compiler.phases.measure import TimedModel
 from tunefarm_tuning.compiler.phases.other_shapes import OtherShapes
 from tunefarm_tuning.compiler.phases.prove_batches import ProvedBatches
 from tunefarm_tuning.compiler.phases.segments_check import SegmentsCheck
 from tunefarm_tuning.compiler.phases.shape_reports import shape_reports
-from tunefarm_tuning.compiler.report import Environment, make_manifest, make_report, why_no_baseline
+from tunefarm_tuning.compiler.report import (
+    Environment,
+    KernelEvidence,
+    LatencyEvidence,
+    OutputEvidence,
+    make_report,
+    why_no_baseline,
+)
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.compiler.runtime_parts import parts_report, random_warning, unforced_warning
 from tunefarm_tuning.compiler.session import EntryInfo
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.gpu.baseline import ONNXRUNTIME, TORCH_COMPILE
 from tunefarm_tuning.process import EarlyChild
-from tunefarm_tuning.records.coverage import Coverage
 from tunefarm_tuning.workload.model import Model, entry_name
 
 
@@ -52,79 +59,42 @@ class Artifact:
     report: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseResults:
+    """The results of all phases before this one; `proved` are the batches of each of the library's functions."""
+
+    loaded: LoadedModel
+    checked_kernels: CheckedKernels
+    built: BuiltModels
+    checked: CheckedModel
+    timed: TimedModel
+    proved: Mapping[str, ProvedBatches]
+    others: OtherShapes
+
+
 def write_artifact(
-    request: CompileRequest,
-    output: Path,
-    loaded: LoadedModel,
-    checked_kernels: CheckedKernels,
-    built: BuiltModels,
-    checked: CheckedModel,
-    timed: TimedModel,
-    proved: Mapping[str, ProvedBatches],
-    others: OtherShapes,
-    early: EarlyChild | None = None,
+    request: CompileRequest, results: PhaseResults, output: Path, early: EarlyChild | None = None
 ) -> Artifact:
     """Write manifest, report, records and library to one file, once that file's outputs are right; `early` may check them."""
-    direct, storage = checked_kernels.direct, loaded.info.storage
-    alternatives = built.alternatives
+    loaded, timed, library = results.loaded, results.timed, results.others.library
+    alternatives = results.built.alternatives
     if timed.fallback is not None:
         alternatives = alternatives.withdrawn(timed.fallback.message)
-    kernels = final_kernels(direct, alternatives, timed.fallback)
-    kernels = without_unused(kernels, loaded.info.entries, timed.fallen)
-    tuned = [kernel for kernel in kernels if kernel.hit is not None and kernel.record is not None]
-    coverage = Coverage(
-        hits=tuple(kernel.hit for kernel in kernels if kernel.hit is not None),
-        misses=tuple(kernel.miss for kernel in kernels if kernel.miss is not None),
-    )
-    report = make_report(
-        kernels=kernels,
-        not_tunable=loaded.info.not_tunable,
-        coverage=coverage,
-        comparison=timed.comparison,
-        latency=timed.latency,
-        before=None if timed.before is None else timed.before.to_json(),
-        rejected=timed.rejected,
-        alone=None if timed.alone is None else timed.alone.to_json(),
-        baselines={name: facts.to_json() for name, facts in timed.beside.items()},
-        no_baseline=timed.not_timed.get(ONNXRUNTIME, "")
-        if request.on_gpu
-        else why_no_baseline(wanted=request.baseline, here=request.here),
-        no_torch_compile=timed.not_timed.get(TORCH_COMPILE, ""),
-        environment=Environment(
-            device_model=request.device_model,
-            this_machine=request.here,
-            threads=loaded.threads,
-            seed=request.seed,
-        ),
-        warnings=_warnings(request, loaded, checked, timed, others),
-        phases_sec=request.progress.phases_sec,
-        baselines_sec=timed.baselines_sec,
-        reused=request.history.findings.reused,
-        alternatives=alternatives.to_json(),
-        replaced=alternatives.replaced(direct),
-        runs=loaded.runs,
-        segments=None if checked.segments is None else checked.segments.to_json(),
-        samples=loaded.samples,
-        precision=precision_report(
-            request.precision, storage, timed.comparison, checked.as_model, request.model.quantisation
-        ),
-        shapes=shape_reports(request.model, loaded.info, timed.entries, timed.comparison, proved),
-        other_shapes=others.to_json(request.model),
-        hybrid=parts_report(request.model.parts, timed.parts),
-    )
+    kernels = _kernel_evidence(results, alternatives)
+    report = _report(request, results, kernels)
     manifest = make_manifest(
         name=request.name,
         model=request.model,
         target=request.target,
         loaded=loaded.info,
-        library=others.library,
+        library=library,
         device_model=request.device_model,
         checked_here=request.here,
         threads=loaded.threads,
-        kernels=kernels,
+        records=kernels.used,
         report=report,
         libraries=alternatives.libraries,
-        rounding=rounding_of(request.precision, storage),
+        rounding=rounding_of(request.precision, loaded.info.storage),
     )
     check = None
     if request.here or request.on_gpu:
@@ -134,15 +104,72 @@ def write_artifact(
         check = artifact_check(sets, request.limits, request.cancellation, runner, early)
     complete = pack(
         output,
-        library=others.library,
+        library=library,
         manifest=manifest,
         report=report,
-        records=[kernel.record for kernel in tuned if kernel.record is not None],
+        records=[record for _, record in kernels.used],
         parts=loaded.info.parts,
         check=check,
     )
-    request.history.coverage = coverage
+    request.history.coverage = kernels.coverage
     return Artifact(path=output, manifest=complete, report=report)
+
+
+def _kernel_evidence(results: PhaseResults, alternatives: SelectedAlternatives) -> KernelEvidence:
+    direct, info, timed = results.checked_kernels.direct, results.loaded.info, results.timed
+    kernels = final_kernels(direct, alternatives, timed.fallback)
+    return KernelEvidence(
+        kernels=without_unused(kernels, info.entries, timed.fallen),
+        not_tunable=info.not_tunable,
+        alternatives=alternatives.to_json(),
+        replaced=alternatives.replaced(direct),
+    )
+
+
+def _report(request: CompileRequest, results: PhaseResults, kernels: KernelEvidence) -> dict[str, Any]:
+    loaded, checked, timed = results.loaded, results.checked, results.timed
+    main = timed.main
+    no_baseline = why_no_baseline(wanted=request.baseline, here=request.here)
+    if request.on_gpu:
+        no_baseline = timed.not_timed.get(ONNXRUNTIME, "")
+    return make_report(
+        kernels=kernels,
+        outputs=OutputEvidence(
+            comparison=timed.comparison,
+            runs=loaded.runs,
+            segments=None if checked.segments is None else checked.segments.to_json(),
+            samples=loaded.samples,
+        ),
+        latencies=LatencyEvidence(
+            latency=timed.latency,
+            rejected=main.rejected,
+            alone=None if main.alone is None else main.alone.to_json(),
+            no_baseline=no_baseline,
+            no_torch_compile=timed.not_timed.get(TORCH_COMPILE, ""),
+            baselines={name: facts.to_json() for name, facts in main.baselines.items()},
+        ),
+        environment=Environment(
+            device_model=request.device_model,
+            this_machine=request.here,
+            threads=loaded.threads,
+            seed=request.seed,
+        ),
+        warnings=_warnings(request, results),
+        phases_sec=request.progress.phases_sec,
+        baselines_sec=timed.baselines_sec,
+        precision=precision_report(
+            request.precision,
+            loaded.info.storage,
+            timed.comparison,
+            checked.as_model,
+            request.model.quantisation,
+        ),
+        shapes=shape_reports(request.model, loaded.info, timed.entries, timed.comparison, results.proved),
+        other_shapes=results.others.to_json(request.model),
+        hybrid=parts_report(request.model.parts, timed.parts),
+        reused=request.history.findings.reused,
+        before=None if main.before is None else main.before.to_json(),
+    )
 
 
 def final_kernels(
@@ -195,13 +222,8 @@ def without_unused(
     return result
 
 
-def _warnings(
-    request: CompileRequest,
-    loaded: LoadedModel,
-    checked: CheckedModel,
-    timed: TimedModel,
-    others: OtherShapes,
-) -> list[str]:
+def _warnings(request: CompileRequest, results: PhaseResults) -> list[str]:
+    loaded, checked, timed, others = results.loaded, results.checked, results.timed, results.others
     warnings = list(loaded.warnings)
     if timed.fallback is not None:
         warnings.append(timed.fallback.warning)

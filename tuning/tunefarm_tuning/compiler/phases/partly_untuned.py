@@ -26,7 +26,7 @@ def build_partly_untuned(
     Returns:
         The library and the comparison; None if it does not build or run, or is wrong, or no function would be tuned.
     """
-    if built.plain or len(untuned_entries) == len(loaded.info.entries):
+    if built.untuned.unscheduled or len(untuned_entries) == len(loaded.info.entries):
         return None
     path = request.folder / f"model-partly-{len(untuned_entries)}.so"
     path.unlink(missing_ok=True)

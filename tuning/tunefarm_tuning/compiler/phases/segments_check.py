@@ -96,7 +96,7 @@ def check_segments(
     open_compiler: OpenCompiler,
     input_set: InputSet,
     *,
-    plain: bool = False,
+    unscheduled: bool = False,
     among: Collection[str] | None = None,
 ) -> SegmentsCheck:
     """Compare every segment of the network, built without records, on one set of inputs; narrow the first wrong one to a node.
@@ -108,13 +108,15 @@ def check_segments(
         loaded: Its children.
         open_compiler: Opens further compilers.
         input_set: Whose values the segments are fed with.
-        plain: Build with unscheduled loops.
+        unscheduled: Build with unscheduled loops.
         among: The tensors of segments that may be wrong; None for all.
     """
     if request.model.parts:
         return SegmentsCheck(not_checked="ONNX Runtime runs parts of the network itself")
     try:
-        segments, compared = _compare(request, loaded, open_compiler, input_set, None, plain=plain)
+        segments, compared = _compare(
+            request, loaded, open_compiler, input_set, None, unscheduled=unscheduled
+        )
         departing = {
             segment["tensor"]: number
             for number, (segment, comparison) in enumerate(zip(segments, compared, strict=True))
@@ -129,7 +131,9 @@ def check_segments(
         return SegmentsCheck(not_checked=error.message)
     wrong = _wrong_segment(segments[position], compared[position], alone=False)
     try:
-        inner, inner_compared = _compare(request, loaded, open_compiler, input_set, wrong.tensor, plain=plain)
+        inner, inner_compared = _compare(
+            request, loaded, open_compiler, input_set, wrong.tensor, unscheduled=unscheduled
+        )
         inner_position = _first_wrong(inner_compared)
         if inner_position is not None:
             wrong = _wrong_segment(inner[inner_position], inner_compared[inner_position], alone=True)
@@ -153,7 +157,7 @@ def _compare(
     input_set: InputSet,
     within: str | None,
     *,
-    plain: bool,
+    unscheduled: bool,
 ) -> tuple[Sequence[Mapping[str, str]], Sequence[Comparison]]:
     whole_sec = request.limits.whole_sec
     if whole_sec is not None and request.progress.elapsed_sec > whole_sec / 2:
@@ -184,7 +188,7 @@ def _compare(
     )
     library = request.folder / f"{name}.so"
     with open_compiler(Precision.AS_MODEL, model=model) as compiler:
-        compiler.build_model(library, {}, plain=plain)
+        compiler.build_model(library, {}, default_schedules=not unscheduled)
     comparison = compare_model(
         loaded.runner, library, [spec.name for spec in outputs], [cut_set], request.limits
     )

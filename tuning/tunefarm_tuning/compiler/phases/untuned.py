@@ -14,11 +14,11 @@ class UntunedModel:
     """The library of the network without any record.
 
     Attributes:
-        plain: Whether it has unscheduled loops, since the compiler died of a default schedule.
+        unscheduled: Whether it has unscheduled loops, since the compiler died of a default schedule.
     """
 
     library: Path
-    plain: bool
+    unscheduled: bool
 
 
 def build_untuned(compiler: CompileSession, folder: Path) -> UntunedModel:
@@ -29,6 +29,6 @@ def build_untuned(compiler: CompileSession, folder: Path) -> UntunedModel:
     except ChildClosed:
         raise
     except ChildFailed:  # the compiler died of a default schedule
-        compiler.build_model(library, {}, plain=True)
-        return UntunedModel(library=library, plain=True)
-    return UntunedModel(library=library, plain=False)
+        compiler.build_model(library, {}, default_schedules=False)
+        return UntunedModel(library=library, unscheduled=True)
+    return UntunedModel(library=library, unscheduled=False)

@@ -88,27 +88,27 @@ define linkonce_odr hidden <4 x float> @{_MATRIX}(<4 x float> %sums, <4 x float>
 """
 
 
-def matrix_bfloat16(sums: Any, rows: Sequence[Any], own: Any) -> Any:
+def matrix_bfloat16(sums: Any, rows: Sequence[Any], weights: Any) -> Any:
     """Return sums of two rows and two results, to each of which four products are added; Arm's alone.
 
     Args:
         sums: ``float32x4``.
         rows: Both rows' factors, ``bfloat16x4`` each.
-        own: Four factors of each of two results, bfloat16, side by side.
+        weights: Four factors of each of two results, bfloat16, side by side.
     """
-    return tirx.call_pure_extern(str(sums.ty.dtype), _MATRIX, sums, *rows, own)
+    return tirx.call_pure_extern(str(sums.ty.dtype), _MATRIX, sums, *rows, weights)
 
 
-def dot_bfloat16(sums: Any, shared: Any, own: Any) -> Any:
+def dot_bfloat16(sums: Any, shared: Any, weights: Any) -> Any:
     """Return sums of float32, to each of which two products are added.
 
     Args:
         sums: ``float32x16``, or ``float32x4`` for Arm.
         shared: ``bfloat16x2``: the factors that all sums share.
-        own: Two factors of each sum, bfloat16, side by side.
+        weights: Two factors of each sum, bfloat16, side by side.
     """
     sums_type = sums.ty.dtype
-    return tirx.call_pure_extern(str(sums_type), _name(sums_type.lanes), sums, shared, own)
+    return tirx.call_pure_extern(str(sums_type), _name(sums_type.lanes), sums, shared, weights)
 
 
 def round_by_instruction(func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -108,13 +108,13 @@ def _with_roundings(func: tirx.PrimFunc, names: Collection[str]) -> tirx.PrimFun
         dtype = tvm.DataType(str(call.expr_ty().dtype)) if name in names else None
         if dtype is None or dtype.with_lanes(1) != "float32":
             return call
-        own = f"tunefarm_{name}_x{dtype.lanes}"
-        codes[own] = _rounding_code(own, name, dtype.lanes)
-        return tirx.call_pure_extern(str(dtype), own, call.args[-1])
+        function = f"tunefarm_{name}_x{dtype.lanes}"
+        codes[function] = _rounding_code(function, name, dtype.lanes)
+        return tirx.call_pure_extern(str(dtype), function, call.args[-1])
 
     func = _changed(func, [(tvm.ir.Call, rounding)])
-    for own in sorted(codes):
-        func = with_llvm_code(func, codes[own])
+    for function in sorted(codes):
+        func = with_llvm_code(func, codes[function])
     return func
 
 
@@ -129,7 +129,7 @@ def _names() -> dict[int, str]:
     return {llvm_lookup_intrinsic_id(f"llvm.{name}"): name for name in _ROUNDS}
 
 
-def _rounding_code(own: str, name: str, lanes: int) -> str:
+def _rounding_code(function: str, name: str, lanes: int) -> str:
     """Return the code of a function that rounds: to the nearest, ties to even, and one step on if that is beyond."""
     floats = f"<{lanes} x float>" if lanes > 1 else "float"
     bits = f"<{lanes} x i1>" if lanes > 1 else "i1"
@@ -146,7 +146,7 @@ def _rounding_code(own: str, name: str, lanes: int) -> str:
 declare {floats} @llvm.fabs.{suffix}({floats})
 declare {floats} @llvm.copysign.{suffix}({floats}, {floats})
 
-define linkonce_odr hidden {floats} @{own}({floats} %x) alwaysinline nounwind willreturn memory(none) {{
+define linkonce_odr hidden {floats} @{function}({floats} %x) alwaysinline nounwind willreturn memory(none) {{
   %shift = call {floats} @llvm.copysign.{suffix}({floats} {all_lanes("8388608.0")}, {floats} %x)
   %sum = fadd {floats} %x, %shift
   %near = fsub {floats} %sum, %shift{step}

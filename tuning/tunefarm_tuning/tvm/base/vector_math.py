@@ -82,11 +82,11 @@ def register() -> None:
         tvm.ir.Op.get(name).set_attr("TVectorizable", True)
     for name, rule in (("tirx.exp", partial(_rule, _exp)), (_ERF, partial(_rule, _erf)), (_TANH, _tanh_rule)):
         op = tvm.ir.Op.get(name)
-        own = op.get_attr("llvm.FLowerIntrinsic") or op.get_attr("default.FLowerIntrinsic")
-        tirx.op.register_intrin_lowering(name, target="llvm", f=rule(own), level=_LEVEL)
+        of_tvm = op.get_attr("llvm.FLowerIntrinsic") or op.get_attr("default.FLowerIntrinsic")
+        tirx.op.register_intrin_lowering(name, target="llvm", f=rule(of_tvm), level=_LEVEL)
 
 
-def _rule(approximate: Callable[[Any], Any], own: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _rule(approximate: Callable[[Any], Any], of_tvm: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def lower(call: Any) -> Any:
         approximated = _in_float32(approximate, call)
         if approximated is not None:
@@ -95,17 +95,17 @@ def _rule(approximate: Callable[[Any], Any], own: Callable[[Any], Any]) -> Calla
         _, _, lanes = _dtype(value).partition("x")
         if lanes and call.op.name == _ERF:  # the C library has no function of vectors
             elements = [tirx.Shuffle([value], [number]) for number in range(int(lanes))]
-            return tirx.Shuffle([own(tirx.erf(each)) for each in elements], list(range(int(lanes))))
-        return own(call)
+            return tirx.Shuffle([of_tvm(tirx.erf(each)) for each in elements], list(range(int(lanes))))
+        return of_tvm(call)
 
     return lower
 
 
-def _tanh_rule(own: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _tanh_rule(of_tvm: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def lower(call: Any) -> Any:
         approximated = _in_float32(partial(_with_names, _tanh), call)
         return (
-            _with_names(partial(_tanh64, own=own(call)), call.args[0])
+            _with_names(partial(_tanh64, of_tvm=of_tvm(call)), call.args[0])
             if approximated is None
             else approximated
         )
@@ -213,11 +213,11 @@ def _tanh(named: _Named, x: Any) -> Any:
     return tirx.Select(tirx.any(x < _like(x, -_TANH_MOST), result < -most), -most, result)
 
 
-def _tanh64(named: _Named, x: Any, *, own: Any) -> Any:
+def _tanh64(named: _Named, x: Any, *, of_tvm: Any) -> Any:
     """Return a value in float64: TVM's own but for near zero."""
     square = named(x * x)
     near = x + x * square * (_polynomial(square, _TANH64_ABOVE) / _polynomial(square, _TANH64_BELOW))
-    return tirx.Select(square < _like(x, _TANH64_NEAR**2), near, own)
+    return tirx.Select(square < _like(x, _TANH64_NEAR**2), near, of_tvm)
 
 
 def _log(named: _Named, x: Any) -> Any:

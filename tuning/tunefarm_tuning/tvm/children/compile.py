@@ -10,12 +10,12 @@ Handlers:
   kernels, workload keys of the ``neighbours``;
   ``cpu_features``, ``storage``, ``warnings``.
 - `build_kernel`: ``name``, ``path`` (a fresh one), ``tuned``: null for the untuned kernel, else ``config`` and ``space_key`` of the
-  record; ``plain``: whether an untuned kernel keeps its unscheduled loops -> null.
+  record; ``default_schedules``: whether an untuned kernel gets one -> null.
 - `build_ahead`: ``kernels``: pairs of ``name`` and ``tuned``, as in `build_kernel` -> null. Compiles what `build_kernel` will ask for, on
   all cores; what fails is left to it.
 - `load_other_shapes`: {} -> `OpenShapes`.
 - `build_model`: ``path`` (a fresh one), ``tuned``: by kernel name, as in `build_kernel`; ``choices``: algorithms by the workload key
-  of the kernel that they replace; ``plain``; ``untuned_entries``: names; ``other_shapes``: whether to add an
+  of the kernel that they replace; ``default_schedules``; ``untuned_entries``: names; ``other_shapes``: whether to add an
   entry for all sizes -> ``size_bytes``.
 """
 
@@ -37,16 +37,12 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.relax_graph import entry_names
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory, with_deep_stack
 from tunefarm_tuning.tvm.base.target import code_features
-from tunefarm_tuning.tvm.codegen.graph_build import (
-    build_kernel,
-    build_model,
-    compile_ahead,
-    packed_default,
-)
+from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, build_model, compile_ahead
 from tunefarm_tuning.tvm.codegen.kept_schedules import keep_default_schedules, kept_schedule
 from tunefarm_tuning.tvm.codegen.kernel_objects import KernelObjects
 from tunefarm_tuning.tvm.codegen.onednn import why_no_calls
 from tunefarm_tuning.tvm.codegen.other_shapes import with_other_shapes
+from tunefarm_tuning.tvm.codegen.scheduled_build import packed_default
 from tunefarm_tuning.tvm.kernels.weight_packing import (
     PackedKernel,
     kernel_calls,
@@ -105,7 +101,7 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
         kernel.name: kernel for kernel in (*kernels, *(alternative.tuned for alternative in alternatives))
     }
     fixed = {name: func for alternative in alternatives for name, func in alternative.fixed.items()}
-    beside = neighbours(model.module, kernels)
+    neighbours_of = neighbours(model.module, kernels)
     for file, part in zip(params["part_files"], model.parts, strict=True):
         _write(Path(file), part)
     _loaded = _Loaded(
@@ -132,7 +128,7 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
                 "workload_key": alternative.workload_key,
                 "algorithm": alternative.algorithm,
                 "library": alternative.library,
-                "neighbours": beside.get(alternative.workload_key, []),
+                "neighbours": neighbours_of.get(alternative.workload_key, []),
                 "flops": alternative.direct_flops,
                 "kernel": _describe(alternative.tuned, alternative.tuned.module),
                 "fixed": {
@@ -191,10 +187,12 @@ def build_one_kernel(params: dict[str, Any]) -> None:
     """
     loaded = _get()
     name, tuned = params["name"], params["tuned"]
-    packed = _scheduled_kernel(loaded, name, tuned, plain=params["plain"])
+    packed = _scheduled_kernel(loaded, name, tuned, default_schedules=params["default_schedules"])
     try:
-        plain = params["plain"] or tuned is not None
-        build_kernel(packed, loaded.target, Path(params["path"]), plain=plain, objects=loaded.objects)
+        by_rule = params["default_schedules"] and tuned is None
+        build_kernel(
+            packed, loaded.target, Path(params["path"]), default_schedules=by_rule, objects=loaded.objects
+        )
     except (MemoryError, TunefarmError):
         raise
     except Exception as error:
@@ -206,14 +204,14 @@ def build_one_kernel(params: dict[str, Any]) -> None:
 
 
 def _scheduled_kernel(
-    loaded: _Loaded, name: str, tuned: dict[str, Any] | None, *, plain: bool = False
+    loaded: _Loaded, name: str, tuned: dict[str, Any] | None, *, default_schedules: bool = True
 ) -> PackedKernel:
     if name in loaded.fixed:
         return PackedKernel(func=loaded.fixed[name])
     if tuned is not None:
         return _schedule(loaded, loaded.kernels[name], tuned)
     packed = PackedKernel(func=loaded.kernels[name].module["main"])
-    return packed if plain else packed_default(packed, loaded.target, loaded.objects)
+    return packed_default(packed, loaded.target, loaded.objects) if default_schedules else packed
 
 
 def build_ahead(params: dict[str, Any]) -> None:
@@ -224,14 +222,14 @@ def build_ahead(params: dict[str, Any]) -> None:
     scheduled: dict[bool, list[PackedKernel]] = {True: [], False: []}
     for name, tuned in params["kernels"]:
         try:
-            kernel = _scheduled_kernel(loaded, name, tuned, plain=True)
+            kernel = _scheduled_kernel(loaded, name, tuned, default_schedules=False)
             if tuned is None:  # whether it builds, is seen when it is
                 kernel = packed_default(kernel, loaded.target)
             scheduled[tuned is not None].append(kernel)
         except Exception as error:  # noqa: BLE001  (`build_kernel` says what is wrong with it)
             raise_if_out_of_memory(error)
     for is_tuned, kernels in scheduled.items():
-        compile_ahead(kernels, loaded.target, loaded.objects, plain=is_tuned)
+        compile_ahead(kernels, loaded.target, loaded.objects, default_schedules=not is_tuned)
 
 
 def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
@@ -258,7 +256,12 @@ def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
             network = loaded.for_all_sizes or loaded.source()
             module, kernels = with_other_shapes(module, network.module, kernels, loaded.target)
         build_model(
-            module, loaded.target, path, kernels=kernels, plain=params["plain"], objects=loaded.objects
+            module,
+            loaded.target,
+            path,
+            kernels=kernels,
+            default_schedules=params["default_schedules"],
+            objects=loaded.objects,
         )
     except (MemoryError, TunefarmError):
         raise

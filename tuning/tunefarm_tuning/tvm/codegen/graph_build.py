@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import tvm
 import tvm_ffi
 from tvm import relax, te
 
-from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.launches import workspaces_of
@@ -28,16 +27,20 @@ from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, walk
 from tunefarm_tuning.tvm.codegen.cuda_compile import compile_all
 from tunefarm_tuning.tvm.codegen.device_code import cuda_sources, export
 from tunefarm_tuning.tvm.codegen.kernel_objects import KernelObjects, kernel_objects
+from tunefarm_tuning.tvm.codegen.scheduled_build import (
+    build_scheduled,
+    builds,
+    is_machines_fault,
+    with_packed_defaults,
+    with_schedules,
+)
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
-from tunefarm_tuning.tvm.default_schedules.gpu import runs_on_the_host, with_gpu_schedules
+from tunefarm_tuning.tvm.default_schedules.gpu import runs_on_the_host
 from tunefarm_tuning.tvm.default_schedules.schedule import (
-    NoDefaultSchedule,
-    packed_default_schedule,
-    packed_default_schedules,
     with_default_schedules,
 )
-from tunefarm_tuning.tvm.kernels.shared_orders import given_orders, with_shared_orders
-from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, pack_function, packable_weights
+from tunefarm_tuning.tvm.kernels.shared_orders import with_shared_orders
+from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, pack_function
 from tunefarm_tuning.tvm.transform.weights.prepack import prepack_weights
 
 _CUDA_GRAPHS = "relax.backend.use_cuda_graph"
@@ -63,7 +66,7 @@ def build_model(
     path: Path,
     *,
     kernels: Mapping[str, PackedKernel] | None = None,
-    plain: bool = False,
+    default_schedules: bool = True,
     objects: KernelObjects | None = None,
 ) -> None:
     """Compile a prepared network, weights included, into a library for Relax's virtual machine.
@@ -71,15 +74,15 @@ def build_model(
     Kernels of several sets of shapes share the orders in which they take their weights, those with default schedules too.
 
     Args:
-        module: A prepared network. Unscheduled kernels get a default schedule, if it builds.
+        module: A prepared network.
         target: The target of the build.
         path: A path from which no library was loaded before.
         kernels: Scheduled kernels to put in, by the names of those that they replace.
-        plain: Leave unscheduled kernels so, where the target can run them.
+        default_schedules: Schedule unscheduled kernels by rule. Without, they stay as they are where the target can run them.
         objects: Kernels that are compiled already, and where to keep those that are not; none are kept by default.
     """
     with kernel_objects(objects) as kept:
-        _build_model(module, target, path, kernels or {}, kept, plain=plain)
+        _build_model(module, target, path, kernels or {}, kept, default_schedules=default_schedules)
 
 
 def _build_model(
@@ -89,7 +92,7 @@ def _build_model(
     kernels: Mapping[str, PackedKernel],
     objects: KernelObjects,
     *,
-    plain: bool,
+    default_schedules: bool,
 ) -> None:
     machine = tvm_target(target)
     passes = [
@@ -123,7 +126,7 @@ def _build_model(
         )
         kernels = {}
     module = _with_a_kernel(module)
-    scheduled = with_packed_defaults(module, kernels, target) if not plain else kernels
+    scheduled = with_packed_defaults(module, kernels, target) if default_schedules else kernels
     packed = {name: kernel for name, kernel in scheduled.items() if name not in kernels}
     for careful in (False, True) if packed else ():
         if careful:
@@ -131,19 +134,19 @@ def _build_model(
             scheduled = {
                 name: kernel
                 for name, kernel in scheduled.items()
-                if name not in packed or _builds(kernel.func, target, objects)
+                if name not in packed or builds(kernel.func, target, objects)
             }
         try:
             with machine:
-                schedules = _default_schedules(target, objects, plain=False, careful=careful)
-                build(tvm.transform.Sequential(schedules)(put_in(module, scheduled)))
+                network = put_in(module, scheduled)
+                build(with_schedules(network, target, objects, default_schedules=True, careful=careful))
             return
         except Exception as error:
             raise_if_out_of_memory(error)
-            if _is_machines_fault(error):
+            if is_machines_fault(error):
                 raise
     module = put_in(module, with_shared_orders(module, kernels))
-    _build_scheduled(module, target, build, objects, plain=plain)
+    build_scheduled(module, target, build, objects, default_schedules=default_schedules)
 
 
 def _may_be_graphs(scheduled: tvm.IRModule, target: Target) -> bool:
@@ -192,75 +195,6 @@ def _unused_kernel() -> tvm.tirx.PrimFunc:
     return te.create_prim_func([tensor, te.compute((1,), lambda i: tensor[i])])
 
 
-def with_packed_defaults(
-    module: tvm.IRModule, kernels: Mapping[str, PackedKernel], target: Target
-) -> dict[str, PackedKernel]:
-    """Return scheduled kernels by name, and the others whose default schedule takes large weights pre-packed.
-
-    Kernels of several sets of shapes share the orders of their weights.
-    """
-    result = with_shared_orders(module, kernels)
-    orders = given_orders(module, result)
-    defaults = packed_default_schedules(module, target, without=result, orders=orders)
-    result = with_shared_orders(module, {**result, **defaults})
-    # a kernel that takes no weight packed by itself may read it as one of these defaults does
-    orders = given_orders(module, result)
-    others = {str(variable.name_hint) for variable in module.get_global_vars()} - orders.keys()
-    defaults = packed_default_schedules(module, target, without=others, orders=orders)
-    return with_shared_orders(module, {**result, **defaults})
-
-
-def packed_default(
-    kernel: PackedKernel, target: Target, objects: KernelObjects | None = None
-) -> PackedKernel:
-    """Return an unscheduled kernel with a default schedule that takes large weights pre-packed.
-
-    It is returned unchanged if the target is no CPU, or no weight gets another order, or the result does not build, where `objects` are
-    given to try that.
-    """
-    if (
-        pipeline_name(target) != "cpu"
-        or not packable_weights(kernel.func)
-        or IS_SCHEDULED in kernel.func.attrs
-    ):
-        return kernel
-    try:
-        packed = packed_default_schedule(kernel.func, target)
-    except NoDefaultSchedule:
-        return kernel
-    if not packed.packings or (objects is not None and not _builds(packed.func, target, objects)):
-        return kernel
-    return packed
-
-
-def _build_scheduled(
-    module: tvm.IRModule,
-    target: Target,
-    build: Callable[[tvm.IRModule], None],
-    objects: KernelObjects,
-    *,
-    plain: bool,
-) -> None:
-    """Build a module with default schedules; if that fails, without those that do not build by themselves."""
-    with tvm_target(target):
-        try:
-            build(tvm.transform.Sequential(_default_schedules(target, objects, plain=plain))(module))
-            return
-        except Exception as error:
-            raise_if_out_of_memory(error)
-            if plain or _is_machines_fault(error):
-                raise
-        # a default schedule may fail to build: each is tried alone
-        build(
-            tvm.transform.Sequential(_default_schedules(target, objects, plain=False, careful=True))(module)
-        )
-
-
-def _is_machines_fault(error: Exception) -> bool:
-    """Return whether an error means that this machine can build no kernel at all."""
-    return isinstance(error, TunefarmError) and error.code not in ("internal", "cuda-compile-failed")
-
-
 def _with_a_kernel(module: tvm.IRModule) -> tvm.IRModule:
     """Return the module, with an added unused kernel if it has none (as a network that returns its input).
 
@@ -278,7 +212,7 @@ def build_kernel(
     target: Target,
     path: Path,
     *,
-    plain: bool = False,
+    default_schedules: bool = True,
     objects: KernelObjects | None = None,
 ) -> None:
     """Compile a kernel, in the same way as `build_model`, into a library whose ``main`` takes the kernel's arguments.
@@ -298,33 +232,37 @@ def build_kernel(
         _export(_built_for_gpu(scheduled, target, checked=checked), path, target)
 
     with kernel_objects(objects) as kept:
-        _build_scheduled(module, target, build, kept, plain=plain)
+        build_scheduled(module, target, build, kept, default_schedules=default_schedules)
 
 
 def compile_ahead(
-    kernels: Iterable[PackedKernel], target: Target, objects: KernelObjects, *, plain: bool
+    kernels: Iterable[PackedKernel], target: Target, objects: KernelObjects, *, default_schedules: bool
 ) -> None:
     """Compile what `build_kernel` links for kernels, on all cores."""
     if target.kind != "llvm":
-        _compile_for_gpu(kernels, target, objects, plain=plain)
+        _compile_for_gpu(kernels, target, objects, default_schedules=default_schedules)
         return
     modules = []
     for kernel in kernels:
         module = tvm.IRModule(_kernel_functions(kernel))
-        modules.append(module if plain else with_default_schedules(module, target))
+        modules.append(with_default_schedules(module, target) if default_schedules else module)
     functions = [func for module in modules for func in module.functions.values()]
     objects.compile_all(functions, target)
 
 
 def _compile_for_gpu(
-    kernels: Iterable[PackedKernel], target: Target, objects: KernelObjects, *, plain: bool
+    kernels: Iterable[PackedKernel], target: Target, objects: KernelObjects, *, default_schedules: bool
 ) -> None:
     sources: list[str] = []
     for kernel in kernels:
         try:
             with tvm_target(target):
-                schedules = _default_schedules(target, objects, plain=plain)
-                scheduled = tvm.transform.Sequential(schedules)(tvm.IRModule(_kernel_functions(kernel)))
+                scheduled = with_schedules(
+                    tvm.IRModule(_kernel_functions(kernel)),
+                    target,
+                    objects,
+                    default_schedules=default_schedules,
+                )
             sources += cuda_sources(_built_for_gpu(scheduled, target, checked=not kernel.packings))
         except Exception as error:  # noqa: BLE001  (`build_kernel` says what is wrong with it)
             raise_if_out_of_memory(error)
@@ -345,53 +283,6 @@ def _kernel_functions(kernel: PackedKernel) -> dict[str, tvm.tirx.PrimFunc]:
     }
     functions = {"main": kernel.func, **packs}
     return {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
-
-
-def _default_schedules(
-    target: Target, objects: KernelObjects, *, plain: bool, careful: bool = False
-) -> list[Any]:
-    """Return the passes that schedule the unscheduled kernels.
-
-    On a GPU an unscheduled kernel cannot be built: its loops are bound to no threads.
-    """
-    if pipeline_name(target) == "cpu":
-        by_rule = tvm.transform.module_pass(
-            lambda module, _: with_default_schedules(
-                module, target, fits=lambda func: not careful or _builds(func, target, objects)
-            ),
-            opt_level=0,
-            name="DefaultSchedules",
-        )
-        return [] if plain else [by_rule]
-    on_a_gpu = tvm.transform.module_pass(
-        lambda module, _: with_gpu_schedules(
-            module,
-            target,
-            tvm_target(target),
-            plain=plain,
-            fits=(lambda func: _builds(func, target, objects)) if careful else None,
-        ),
-        opt_level=0,
-        name="GpuSchedules",
-    )
-    return [on_a_gpu]
-
-
-def _builds(func: tvm.tirx.PrimFunc, target: Target, objects: KernelObjects) -> bool:
-    module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
-    try:
-        if target.kind == "llvm":
-            objects.object_of(func, target)
-            return True
-        with tvm.transform.PassContext(config=SPLIT_TAILS), span("LLVM: a kernel on trial", SpanKind.LLVM):
-            built = tvm.tirx.build(module, tvm_target(target))
-        if target.kind == "cuda":  # the CUDA C may still be wrong
-            with tempfile.TemporaryDirectory(prefix="kernel-") as folder:
-                export(built, Path(folder, "kernel.so"), Path(folder), target)
-    except Exception as error:  # noqa: BLE001  (TVM has many error types)
-        raise_if_out_of_memory(error)
-        return False
-    return True
 
 
 @span("link", SpanKind.LINK)

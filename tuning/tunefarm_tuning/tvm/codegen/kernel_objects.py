@@ -69,9 +69,9 @@ class KernelObjects:
         path = self._path(func, target, checked=checked)
         if _is_whole(path):
             return path
-        plain = _for_codegen(func)
-        checked = checked and not _has_fixed_shapes(plain)
-        module = tvm.IRModule({path.stem: plain.with_attr("global_symbol", path.stem)})
+        unnamed = _for_codegen(func)
+        checked = checked and not _has_fixed_shapes(unnamed)
+        module = tvm.IRModule({path.stem: unnamed.with_attr("global_symbol", path.stem)})
         config = {**SPLIT_TAILS, "tirx.disable_assert": not checked}
         with (
             tvm.transform.PassContext(config=config),
@@ -130,8 +130,8 @@ class KernelObjects:
             os._exit(0)
 
     def _path(self, func: tirx.PrimFunc, target: Target, *, checked: bool) -> Path:
-        plain = _for_codegen(func)
-        symbol = _symbol(plain, target, checked=checked and not _has_fixed_shapes(plain))
+        unnamed = _for_codegen(func)
+        symbol = _symbol(unnamed, target, checked=checked and not _has_fixed_shapes(unnamed))
         return self.folder / f"{symbol}.o"
 
     def files(

@@ -19,13 +19,8 @@ _TIMEOUT_SEC = 60.0
 _X86 = ("x86_64", "amd64")
 
 
-def can_call_onednn(target: Target) -> bool:
-    """Return whether kernels for a target can call oneDNN: an x86 CPU like this machine's, which has a C compiler."""
-    return not why_no_calls(target)
-
-
 def why_no_calls(target: Target) -> str:
-    """Return a sentence that says why kernels for a target cannot call oneDNN; empty if they can."""
+    """Return a sentence that says why kernels for a target cannot call oneDNN; empty if they can: for an x86 CPU, with a C compiler."""
     machines = (str(target.get("mtriple") or platform.machine()).partition("-")[0], platform.machine())
     if target.kind != "llvm" or not all(machine.lower() in _X86 for machine in machines):
         return (

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import tvm
 
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.codegen.graph_build import with_packed_defaults
+from tunefarm_tuning.tvm.codegen.scheduled_build import with_packed_defaults
 from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel
 from tunefarm_tuning.tvm.transform.merge_entries import add_entry
 

@@ -36,7 +36,7 @@ def with_gpu_schedules(
     target: Target,
     machine: tvm.target.Target,
     *,
-    plain: bool = False,
+    by_dlight: bool = True,
     fits: Fits | None = None,
 ) -> tvm.IRModule:
     """Return the module with its unscheduled PrimFuncs scheduled.
@@ -45,7 +45,7 @@ def with_gpu_schedules(
         module: A prepared network, or one kernel.
         target: A GPU.
         machine: TVM's object for it.
-        plain: Skip DLight's rules. Such kernels are the reference where a kernel is said to be wrong.
+        by_dlight: Try DLight's rules. Kernels without are the reference where a kernel is said to be wrong.
         fits: Accepts a scheduled kernel; if it returns False, the next rule is tried. None: every kernel fits.
     """
     import_intrinsics(target)
@@ -55,7 +55,7 @@ def with_gpu_schedules(
             continue
         if runs_on_the_host(func) or is_bound(func):  # TVM's own sorts are bound already
             continue
-        if plain:
+        if not by_dlight:
             result.update_func(name, finished(bind_threads(func.with_attr("global_symbol", "main")), func))
             continue
         with machine:

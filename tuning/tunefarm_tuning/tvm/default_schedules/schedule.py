@@ -22,10 +22,8 @@ from tunefarm_tuning.tvm.base.reshapes import is_reshape
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import pipeline_name
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED
-from tunefarm_tuning.tvm.default_schedules.cpu.dot_product import (
-    insert_dot_products,
-    schedule_dot_product,
-)
+from tunefarm_tuning.tvm.default_schedules.cpu.dot_instructions import insert_dot_products
+from tunefarm_tuning.tvm.default_schedules.cpu.dot_product import schedule_dot_product
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     is_transposed_apart,
     schedule_elementwise,
@@ -128,9 +126,9 @@ class NoDefaultSchedule(Exception):  # noqa: N818  (an outcome)
 
 
 def with_default_schedules(
-    module: tvm.IRModule, target: Target, *, fits: Callable[[tvm.tirx.PrimFunc], bool] = lambda _: True
+    module: tvm.IRModule, target: Target, *, fits: Callable[[tvm.tirx.PrimFunc], bool] | None = None
 ) -> tvm.IRModule:
-    """Return the module with its unscheduled PrimFuncs scheduled for a CPU, if a rule fits them and `fits` accepts the result."""
+    """Return the module with its unscheduled PrimFuncs scheduled for a CPU, if a rule fits them and `fits`, if any, accepts the result."""
     result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
     for name, func in module.functions.items():
         if not isinstance(func, tvm.tirx.PrimFunc) or IS_SCHEDULED in func.attrs:
@@ -139,7 +137,7 @@ def with_default_schedules(
             continue  # its unscheduled loops show TVM that nothing needs to be run
         with suppress(NoDefaultSchedule):
             scheduled = default_schedule(func, target)
-            if fits(scheduled):
+            if fits is None or fits(scheduled):
                 result.update_func(name, scheduled)
     return result
 
@@ -209,13 +207,13 @@ def _by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimFunc:
     Raises:
         NoDefaultSchedule: If no rule fits.
     """
-    plain = func
+    unnamed = func
     for name in _NAMING:
-        plain = plain.without_attr(name) if name in plain.attrs else plain
-    key = (tvm_ffi.StructuralKey(plain), target)
+        unnamed = unnamed.without_attr(name) if name in unnamed.attrs else unnamed
+    key = (tvm_ffi.StructuralKey(unnamed), target)
     if key not in _scheduled:
         try:
-            _scheduled[key] = _keeper(plain, target, lambda: _schedule_by_rule(plain, target))
+            _scheduled[key] = _keeper(unnamed, target, lambda: _schedule_by_rule(unnamed, target))
         except NoDefaultSchedule as error:
             _scheduled[key] = str(error)
         while len(_scheduled) > _MAX_SCHEDULED:

@@ -151,12 +151,12 @@ def packed_groups(weights: Array, groups: Groups, lanes: int, products: int) -> 
         products: Products that it adds to each.
     """
     *kernel, depth, results = weights.shape
-    own, merged = results // groups.count, groups.merged
-    wide = np.zeros((groups.computed, *kernel, merged * depth, merged * own), weights.dtype)
+    per_group, merged = results // groups.count, groups.merged
+    wide = np.zeros((groups.computed, *kernel, merged * depth, merged * per_group), weights.dtype)
     for group in range(groups.count):
-        row, column = group % merged * depth, group % merged * own
-        wide[group // merged, ..., row : row + depth, column : column + own] = weights[
-            ..., group * own : (group + 1) * own
+        row, column = group % merged * depth, group % merged * per_group
+        wide[group // merged, ..., row : row + depth, column : column + per_group] = weights[
+            ..., group * per_group : (group + 1) * per_group
         ]
     return np.concatenate([packed(part, lanes, products) for part in wide])
 
@@ -289,7 +289,7 @@ def padded(
     """Return a stage that reads activations through `value`, and is `padding` outside of them, and behind each group of channels."""
     sizes = [int(size) for size in x.shape]
     count = 1 if groups is None else groups.computed
-    own, wide = sizes[-1] if groups is None else groups.merged * groups.depth, shape[-1] // count
+    channels, wide = sizes[-1] if groups is None else groups.merged * groups.depth, shape[-1] // count
 
     def element(*indices: Any) -> Any:
         inner = [
@@ -298,9 +298,9 @@ def padded(
         limits = [*zip(indices, before, sizes, shape, strict=True)]
         if count > 1:
             channel = indices[-1]
-            inner[-1] = channel if own == wide else channel // wide * own + channel % wide
-            limits[-1] = (inner[-1], 0, sizes[-1], count * own)
-            limits += [(channel % wide, 0, own, wide)]
+            inner[-1] = channel if channels == wide else channel // wide * channels + channel % wide
+            limits[-1] = (inner[-1], 0, sizes[-1], count * channels)
+            limits += [(channel % wide, 0, channels, wide)]
         inside = []
         for index, skipped, size, whole in limits:
             inside += [index >= skipped] if skipped else []

@@ -192,19 +192,19 @@ def _kind(instruction: ByteProducts) -> DotProduct:
 
 def _results(sums: Any, groups: Groups, centres: Sequence[Any]) -> Callable[..., Any]:
     """Return a function of a result's indices that gives its sum, wherever it lies, with what the centre of its weights adds."""
-    own, wide = groups.results, padded_results(sums) // groups.computed
-    each = own + 1 if centres else own
+    per_group, wide = groups.results, padded_results(sums) // groups.computed
+    each = per_group + 1 if centres else per_group
 
     def at(*indices: Any) -> Any:
         *outer, channel = indices
         if (groups.computed == 1 and not centres) or (groups.merged * each == wide and not centres):
             return sum_at(sums, indices)
-        group, number = (0, channel) if groups.count == 1 else (channel // own, channel % own)
+        group, number = (0, channel) if groups.count == 1 else (channel // per_group, channel % per_group)
         total = sum_at(sums, (*outer, column_of_group(sums, groups, group, number, each)))
         if not centres:
             return total
         return total + centres[0][channel] * sum_at(
-            sums, (*outer, column_of_group(sums, groups, group, own, each))
+            sums, (*outer, column_of_group(sums, groups, group, per_group, each))
         )
 
     return at

@@ -54,15 +54,15 @@ def with_shared_orders(module: tvm.IRModule, kernels: Mapping[str, PackedKernel]
         if not given:
             leaders |= dict.fromkeys(addresses, (name, number))
             continue
-        own = kernels[name].packings[number]
+        present = kernels[name].packings[number]
         order, *others = (kernels[leader].packings[argument] for leader, argument in given)
         if (
             len(given) == len(addresses)
             and runs[name, number] > 1
             and _side_by_side(kernels[name].func, number, runs[name, number]) <= runs[given[0]]
             and all(other.is_same_as(order) for other in others)
-            and not own.is_same_as(order)
-            and (own.shape, own.dtype) == (order.shape, order.dtype)
+            and not present.is_same_as(order)
+            and (present.shape, present.dtype) == (order.shape, order.dtype)
         ):
             result[name] = in_order(result[name], number, order)
     return result
@@ -103,11 +103,11 @@ def in_order(kernel: PackedKernel, number: int, order: Packing) -> PackedKernel:
         number: The index of the weight among its arguments.
         order: Of the same weight.
     """
-    own = kernel.packings[number]
-    unpacked = own.index_map.inverse(list(own.shape))
+    packing = kernel.packings[number]
+    unpacked = packing.index_map.inverse(list(packing.shape))
     moved = tirx.IndexMap.from_func(
         lambda *at: list(order.index_map.map_indices(unpacked.map_indices(list(at)))),
-        ndim=len(own.packed_shape),
+        ndim=len(packing.packed_shape),
         index_dtype="int64",
     )
     schedule = s_tir.Schedule(tvm.IRModule({"main": kernel.func}))

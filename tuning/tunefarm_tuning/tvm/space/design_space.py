@@ -187,19 +187,21 @@ class DesignSpace:
         decisions = [decision_of(trace, inst) for inst in sampling(trace)]
         # a kernel on one thread has an instruction more than its sketch
         sketches = [
-            number for number, own in enumerate(self._traces) if instructions.startswith(instructions_of(own))
+            number
+            for number, sketch_trace in enumerate(self._traces)
+            if instructions.startswith(instructions_of(sketch_trace))
         ]
         own_choices = product(*(range(len(knob)) for knob in self._own_knobs))
         for sketch, choices in product(sketches, list(own_choices)):
             config = Config(sketch, (*decisions, *choices))
             try:
                 schedule, applied = self.apply(config)
-                own, other = self._fresh_schedule(_SEED), self._fresh_schedule(_SEED)
-                for each, replayed in ((schedule.trace, own), (trace, other)):
+                ours, theirs = self._fresh_schedule(_SEED), self._fresh_schedule(_SEED)
+                for each, replayed in ((schedule.trace, ours), (trace, theirs)):
                     Trace.apply_json_to_schedule(_as_in_a_file(each.as_json()), replayed)
             except Exception:  # noqa: BLE001, S112  (TVM has many error types; a stranger's trace may be illegal)
                 continue
-            if applied == config and tvm_ffi.structural_equal(own.mod, other.mod):
+            if applied == config and tvm_ffi.structural_equal(ours.mod, theirs.mod):
                 return config
         return None
 
@@ -213,7 +215,7 @@ class DesignSpace:
             InvalidInputError: If the config does not fit the workload, or the result is not legal for the
                 target (too many threads, say); code ``"config-does-not-apply"``.
         """
-        trace, own, with_tail = self._decided(config)
+        trace, own_decisions, with_tail = self._decided(config)
         schedule = self._fresh_schedule(_SEED)
         try:
             trace.apply_to_schedule(schedule, remove_postproc=True)
@@ -224,8 +226,8 @@ class DesignSpace:
             config.decisions[number] if number in with_tail else decision
             for number, decision in enumerate(decisions)
         )
-        applied = Config(config.sketch, (*applied_decisions, *own))
-        if self._threads is not None and not self._threads.values[own[0]]:
+        applied = Config(config.sketch, (*applied_decisions, *own_decisions))
+        if self._threads is not None and not self._threads.values[own_decisions[0]]:
             leave_out_threads(schedule)
         schedule.enter_postproc()
         for postproc in self._postprocs_for(config.sketch, with_tail):
@@ -277,15 +279,15 @@ class DesignSpace:
                 tiles[number] = decision
             else:
                 decisions[inst] = list(decision) if isinstance(decision, tuple) else decision
-        own = []
+        own_decisions = []
         for knob, decision in zip(self._own_knobs, config.decisions[len(knobs) :], strict=True):
             if not isinstance(decision, int) or knob.find(decision) is None:
                 raise _does_not_apply(config, f"{knob.name} cannot be {decision}")
-            own.append(decision)
+            own_decisions.append(decision)
         decided = Trace(trace.insts, decisions)
         if tiles:
             decided = with_tails(decided, {knobs[number]: tile for number, tile in tiles.items()})
-        return decided, tuple(own), frozenset(tiles)
+        return decided, tuple(own_decisions), frozenset(tiles)
 
     def _fresh_schedule(self, seed: int) -> Schedule:
         return Schedule(self.module, seed=seed, debug_mask=0, error_render_level="none")
@@ -294,8 +296,8 @@ class DesignSpace:
         alike = tuple(choice_of(inst) for inst in sampling(trace))
         if alike not in self._probed:  # sketches often differ only after the main block, and probing is slow
             self._probed[alike] = self._locations(trace)
-        own = [int(trace.get_decision(inst)) for inst in sampling(trace) if inst.kind.name == LOCATION]
-        locations = (legal | {here} for legal, here in zip(self._probed[alike], own, strict=True))
+        taken = [int(trace.get_decision(inst)) for inst in sampling(trace) if inst.kind.name == LOCATION]
+        locations = (legal | {chosen} for legal, chosen in zip(self._probed[alike], taken, strict=True))
         for number, inst in enumerate(sampling(trace)):
             kind = inst.kind.name
             name = f"{kind.removeprefix('Sample').lower()}_{number}"

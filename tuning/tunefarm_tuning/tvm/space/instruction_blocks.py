@@ -14,7 +14,7 @@ from tvm.s_tir import SBlock, SBlockRealize, Schedule
 
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.tir import loop_with, rebuilt, schedule_of, walk
-from tunefarm_tuning.tvm.default_schedules.cpu.dot_product import (
+from tunefarm_tuning.tvm.default_schedules.cpu.dot_instructions import (
     instruction,
     instruction_loops,
     lanes_of,

@@ -78,14 +78,6 @@ def primfunc_workloads(mod: tvm.IRModule, weights: Sequence[int] = ()) -> list[K
     return [as_kernel(name, mod[name], weight) for name, weight in calls.items()]
 
 
-def tuning_tasks(mod: tvm.IRModule, target: Target, weights: Sequence[int] = ()) -> list[TuningTask]:
-    """Return the tuning tasks of a prepared module, in order of first use; equal workloads are one task.
-
-    `weights` are as for `primfunc_workloads`.
-    """
-    return tasks_of(primfunc_workloads(mod, weights), target)
-
-
 def tasks_of(every: Sequence[Kernel], target: Target) -> list[TuningTask]:
     """Return the tuning tasks among the kernels of a prepared module; equal workloads are one task."""
     kernels = [kernel for kernel in every if kernel.not_tunable is None]

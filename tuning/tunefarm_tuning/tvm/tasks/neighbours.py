@@ -18,7 +18,7 @@ def neighbours(module: tvm.IRModule, kernels: Sequence[Kernel]) -> dict[str, lis
     Values that no kernel makes (reshapes as views, parts of tuples) are seen through. Branches are not looked into.
     """
     key_of = {kernel.name: kernel.workload_key for kernel in kernels}
-    beside: dict[str, set[str]] = {}
+    neighbours_of: dict[str, set[str]] = {}
     for entry in entry_names(module):
         made_by: dict[Any, frozenset[str]] = {}
         for block in module[entry].body.blocks:
@@ -32,9 +32,9 @@ def neighbours(module: tvm.IRModule, kernels: Sequence[Kernel]) -> dict[str, lis
                 key = key_of[name]
                 made_by[binding.var] = frozenset({key})
                 for other in before:
-                    beside.setdefault(key, set()).add(f"after {other}")
-                    beside.setdefault(other, set()).add(f"before {key}")
-    return {key: sorted(others) for key, others in beside.items()}
+                    neighbours_of.setdefault(key, set()).add(f"after {other}")
+                    neighbours_of.setdefault(other, set()).add(f"before {key}")
+    return {key: sorted(others) for key, others in neighbours_of.items()}
 
 
 def _kernel_name(value: Any) -> str | None:

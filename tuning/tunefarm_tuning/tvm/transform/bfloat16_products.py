@@ -111,7 +111,7 @@ class _Bfloat16ProductRewriter(NarrowProductRewriter):
         *_, width, _ = static_shape(call) or ()
         *kernel, depth, results = (int(size) for size in call.args[1].ty.shape)
         count, lanes = groups_of(call), self._lanes[BFLOAT16]
-        own = results // count
+        per_group = results // count
 
         def instructions(way: tuple[DotProduct, int]) -> tuple[float, int]:
             kind, merged = way
@@ -119,7 +119,7 @@ class _Bfloat16ProductRewriter(NarrowProductRewriter):
             if kind.rows == 1 and runs_of_call(call, kind.products) is not None:
                 taps, run = prod(kernel[:-1]), depth * kernel[-1]
             each = instructions_of_groups(
-                count, run, own, merged, lanes=self._lanes[kind], products=kind.products, rows=1
+                count, run, per_group, merged, lanes=self._lanes[kind], products=kind.products, rows=1
             )
             return ceil(width / kind.rows) * taps * each, merged
 
@@ -127,10 +127,10 @@ class _Bfloat16ProductRewriter(NarrowProductRewriter):
         kinds = [BFLOAT16, BFLOAT16_MATRICES] if self._lanes[BFLOAT16_MATRICES] and width > 1 else [BFLOAT16]
         ways = [(kind, merged) for kind in kinds for merged in range(1, min(count, lanes) + 1)]
         kind, merged = best = min(ways, key=instructions)
-        vectors = ceil(results / lanes) if own < lanes / 2 else count * ceil(own / lanes)
+        vectors = ceil(results / lanes) if per_group < lanes / 2 else count * ceil(per_group / lanes)
         if count > 1 and instructions(best)[0] > _MOST_OF_FLOATS * width * prod(kernel) * depth * vectors:
             return None
-        return kind, Groups(count=count, depth=depth, results=own, merged=merged)
+        return kind, Groups(count=count, depth=depth, results=per_group, merged=merged)
 
     def _packed(self, weight: Any, kind: DotProduct, groups: Groups, *, in_runs: bool) -> Any:
         """Return weights as bfloat16, packed, their columns one behind the other `in_runs`; None if it cannot represent them."""

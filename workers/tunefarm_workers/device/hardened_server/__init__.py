@@ -2,8 +2,9 @@
 
 TVM's own server ends for good, silently, when a kernel crashes its session, when a peer sends nonsense or resets its
 connection, or when the tracker is away for a minute; a peer that says nothing blocks everybody. Here one event
-loop of our own speaks the protocol (`loop`), a front door sorts the visitors (`front_door`), a link keeps the tracker
-informed (`tracker_link`), and each session is a forked child (`session`) that runs TVM's serving loop (`tvm_private`).
-"""
+loop of our own speaks the protocol (`loop`), a front door sorts the visitors (`front_door`) by the numbers of their leases (`fences`), and
+each session is a forked child (`session`) that runs TVM's serving loop (`tvm_private`).
 
-from __future__ import annotations
+An agent's server listens nowhere: the agent hands it connections. One that is started by hand may offer itself at a tracker
+(`tracker_link`), as the engine measures without a farm.
+"""

@@ -113,7 +113,7 @@ def test_tasks_come_with_their_workloads(uow: UnitOfWork, seed: Any) -> None:
         assert flops == {task.workload_key: task.flops for task in tasks}
         assert repos.workloads.get("w2", "tvm-1") == workloads[2]
         assert set(repos.workloads.get_many(["w0", "w9"], "tvm-1")) == {"w0"}
-        assert repos.workloads.toolchains("w0") == ("tvm-1",)
+        assert repos.workloads.toolchains(["w0", "w9"]) == {"w0": ["tvm-1"]}
         with pytest.raises(NotFoundError):
             repos.workloads.get("w0", "tvm-2")
 

@@ -53,9 +53,9 @@ def open_kernel(name: str, target: Target) -> tvm.tirx.PrimFunc:
     return prepared[kernel.name]
 
 
-def outputs(func: tvm.tirx.PrimFunc, path: Path, target: Target, *, plain: bool) -> NDArray[Any]:
+def outputs(func: tvm.tirx.PrimFunc, path: Path, target: Target, *, default_schedules: bool) -> NDArray[Any]:
     """Return what a kernel computes of `ROWS` rows."""
-    build_kernel(PackedKernel(func=func), target, path, plain=plain)
+    build_kernel(PackedKernel(func=func), target, path, default_schedules=default_schedules)
     rng = np.random.default_rng(0)
     shapes = [
         [int(size) if isinstance(size, tvm.tirx.IntImm) else ROWS for size in param.shape]
@@ -74,6 +74,6 @@ def test_tails_of_kernels_for_all_sizes_compile(name: str, target: Target, tmp_p
     scheduled = default_schedule(func, target).with_attr("global_symbol", "main")
     assert KernelObjects(tmp_path).object_of(scheduled, target).stat().st_size
     if target is AVX2 and "avx2" in cpu_flags():
-        ours = outputs(func, tmp_path / "ours.so", target, plain=False)
-        theirs = outputs(func, tmp_path / "plain.so", target, plain=True)
+        ours = outputs(func, tmp_path / "ours.so", target, default_schedules=True)
+        theirs = outputs(func, tmp_path / "plain.so", target, default_schedules=False)
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)

@@ -41,7 +41,7 @@ def test_default_schedules_compute_what_x86_computes(machine: str, name: str, tm
         func = default_schedule(kernel.module["main"], target)
         given = random_inputs(kernel_args(kernel.module), seed=3, kind=InputKind.POSITIVE)
         *_, actual = run_bare(func, machine, given, tmp_path)
-        *_, expected = run(kernel, tmp_path, detect_host_target(), plain=True)
+        *_, expected = run(kernel, tmp_path, detect_host_target(), default_schedules=False)
         apart = np.abs(actual.astype(np.float64) - expected)
         step = 1 if expected.dtype.kind in "iu" else 1e-4 * float(np.abs(expected).max())
         assert apart.max() <= step, kernel.name

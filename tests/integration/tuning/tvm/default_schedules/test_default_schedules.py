@@ -38,7 +38,8 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.base.tir import int64_sizes
 from tunefarm_tuning.tvm.codegen import graph_build
-from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, packed_default
+from tunefarm_tuning.tvm.codegen.graph_build import build_kernel
+from tunefarm_tuning.tvm.codegen.scheduled_build import packed_default
 from tunefarm_tuning.tvm.default_schedules import schedule as default_schedule_module
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS, partition_points
 from tunefarm_tuning.tvm.default_schedules.cpu.ragged_reductions import vectorize_ragged_reductions
@@ -55,10 +56,10 @@ from tunefarm_tuning.workload.binding import Binding
 def test_it_computes_what_unscheduled_loops_do(name: str, tmp_path: Path) -> None:
     kernels = kernels_of(NETS[name], tmp_path, HOST)
     for kernel in kernels:
-        expected = run(kernel, tmp_path, HOST, plain=True)
+        expected = run(kernel, tmp_path, HOST, default_schedules=False)
         names = [spec.name for spec in kernel_args(kernel.module)]
         for target in (HOST, PLAIN_X86, AVX2) if name in ON_OLDER_CPUS else (HOST,):
-            actual = run(kernel, tmp_path, target, plain=False)
+            actual = run(kernel, tmp_path, target, default_schedules=True)
             for comparison in compare_outputs(names, actual, expected):
                 assert comparison.ok, (kernel.name, target.key, comparison)
 
@@ -208,8 +209,8 @@ def test_threads_share_a_product_whatever_its_columns(net: Net, tmp_path: Path) 
     (kernel,) = kernels_of(net, tmp_path, HOST)
     assert "T.parallel" in default_schedule(kernel.module["main"], HOST).script()
     names = [spec.name for spec in kernel_args(kernel.module)]
-    plain, scheduled = (run(kernel, tmp_path, HOST, plain=plain) for plain in (True, False))
-    assert all(comparison.ok for comparison in compare_outputs(names, scheduled, plain))
+    unscheduled, scheduled = (run(kernel, tmp_path, HOST, default_schedules=given) for given in (False, True))
+    assert all(comparison.ok for comparison in compare_outputs(names, scheduled, unscheduled))
 
 
 def test_a_row_that_no_vector_divides_is_computed_in_whole_vectors(tmp_path: Path) -> None:
@@ -248,7 +249,7 @@ def test_a_kernel_of_any_number_of_rows_is_vectorised_along_them(tmp_path: Path)
     tensor = te.placeholder((extent, 24), name="x")
     func = te.create_prim_func([tensor, te.compute((extent, 24), lambda i, j: tensor[i, j] + 1.0, name="y")])
     path = tmp_path / "kernel.so"
-    build_kernel(PackedKernel(func=default_schedule(func, HOST)), HOST, path, plain=True)
+    build_kernel(PackedKernel(func=default_schedule(func, HOST)), HOST, path, default_schedules=False)
     main = tvm.runtime.load_module(str(path))["main"]
     for rows in (1, 7, 251, 3000):
         x = np.random.default_rng(rows).standard_normal((rows, 24)).astype(np.float32)
@@ -267,9 +268,9 @@ def test_a_schedule_that_does_not_build_is_left_out(monkeypatch: pytest.MonkeyPa
 
     attempts: list[Any] = []
     (kernel,) = kernels_of(single("Exp", (8, 64)), tmp_path, HOST)
-    expected = run(kernel, tmp_path, HOST, plain=True)
+    expected = run(kernel, tmp_path, HOST, default_schedules=False)
     monkeypatch.setattr(default_schedule_module, "default_schedule", broken)
-    actual = run(kernel, tmp_path, HOST, plain=False)
+    actual = run(kernel, tmp_path, HOST, default_schedules=True)
     assert attempts
     np.testing.assert_allclose(actual[0], expected[0], rtol=1e-6)
     with pytest.raises(Exception):  # noqa: B017  (TVM's many)
@@ -302,7 +303,7 @@ def test_weights_lie_as_the_default_reads_them(net: Net, tmp_path: Path) -> None
     ((number, packing),) = packed.packings.items()
     assert packing.packed_shape[1:-1] == packing.shape[:-1], "panels of some columns each"
     assert not re.search(r"_global\[[^\]]*\] = ", str(packed.func)), "nothing is left to copy"
-    expected = run(kernel, tmp_path, HOST, plain=True)
+    expected = run(kernel, tmp_path, HOST, default_schedules=False)
     build_kernel(packed, HOST, tmp_path / "packed.so")
     library = tvm.runtime.load_module(str(tmp_path / "packed.so"))
     args = [

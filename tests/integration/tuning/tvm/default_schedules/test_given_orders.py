@@ -68,7 +68,7 @@ def test_a_kernel_reads_weights_as_they_lie_for_another(net: Net, order: str, tm
     )
     packed = packed_default_schedule(with_given_orders(func, {number: given}), HOST)
     assert packed.packings[number].is_same_as(given)
-    expected = run(kernel, tmp_path, HOST, plain=True)
+    expected = run(kernel, tmp_path, HOST, default_schedules=False)
     build_kernel(packed, HOST, tmp_path / "packed.so")
     library = tvm.runtime.load_module(str(tmp_path / "packed.so"))
     arrays = random_inputs(kernel_args(kernel.module), seed=3, kind=InputKind.POSITIVE)

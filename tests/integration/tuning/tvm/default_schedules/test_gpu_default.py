@@ -90,11 +90,11 @@ def run(func: tirx.PrimFunc, arrays: list[np.ndarray]) -> list[np.ndarray]:
     return [arg.numpy() for arg in args]
 
 
-@pytest.mark.parametrize("plain", [False, True], ids=["dlight", "plain"])
+@pytest.mark.parametrize("by_dlight", [True, False], ids=["dlight", "threads"])
 @pytest.mark.parametrize("name", NETS)
-def test_every_kernel_gets_threads_and_passes_tvms_checks(name: str, plain: bool, tmp_path: Path) -> None:
+def test_every_kernel_gets_threads_and_passes_tvms_checks(name: str, by_dlight: bool, tmp_path: Path) -> None:
     module = load(zoo(name), tmp_path).module
-    scheduled = with_gpu_schedules(module, A100, tvm_target(A100), plain=plain)
+    scheduled = with_gpu_schedules(module, A100, tvm_target(A100), by_dlight=by_dlight)
     funcs = [func for func in scheduled.functions.values() if isinstance(func, tirx.PrimFunc)]
     assert funcs
     assert all(map(is_bound, funcs))

@@ -121,7 +121,19 @@ def test_taps_of_a_depthwise_convolution_share_what_they_read(
 def test_tiles_of_dot_products_fit_into_sets_and_registers(
     columns: int, rows: int, groups: int, steps: int, pitches: tuple[int, int], tile: tuple[int, int, int]
 ) -> None:
-    assert choose_tile(columns, rows, groups, steps, (28, 32), pitches, 48 << 4) == tile
+    assert (
+        choose_tile(
+            columns=columns,
+            rows=rows,
+            groups=groups,
+            steps=steps,
+            most_sums=28,
+            registers=32,
+            pitches=pitches,
+            near=48 << 4,
+        )
+        == tile
+    )
 
 
 @pytest.mark.parametrize("columns", [208, 1152])

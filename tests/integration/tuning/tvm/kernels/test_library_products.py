@@ -23,7 +23,7 @@ from tunefarm_tuning.target.dot_products import bfloat16_lanes
 from tunefarm_tuning.target.parse import detect_host_target, parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.codegen.graph_build import build_kernel
-from tunefarm_tuning.tvm.codegen.onednn import can_call_onednn
+from tunefarm_tuning.tvm.codegen.onednn import why_no_calls
 from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule
 from tunefarm_tuning.tvm.kernels.library_products import (
     LibraryProduct,
@@ -40,7 +40,7 @@ from tunefarm_tuning.workload.precision import Precision
 
 CPU = parse_target("llvm -num-cores=2")
 pytestmark = pytest.mark.skipif(
-    not can_call_onednn(CPU) or not load_onednn(), reason="oneDNN is for x86 CPUs, from tunefarm[onednn]"
+    bool(why_no_calls(CPU)) or not load_onednn(), reason="oneDNN is for x86 CPUs, from tunefarm[onednn]"
 )
 
 

@@ -32,7 +32,7 @@ from tunefarm_tuning.tvm.tasks.alternatives import (
     put_alternatives_in,
     winograd_alternative,
 )
-from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads, tuning_tasks
+from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads, tasks_of
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
@@ -264,7 +264,7 @@ def test_layers_that_differ_only_in_what_follows_share_a_task(tmp_path: Path) ->
     module = prepared(first, tmp_path)
     tasks = alternative_tasks(find_alternatives(module, CPU), CPU)
     assert len(tasks) == 1
-    direct = [task for task in tuning_tasks(module, CPU) if "conv2d" in task.workload.name]
+    direct = [task for task in tasks_of(primfunc_workloads(module), CPU) if "conv2d" in task.workload.name]
     assert tasks[0].alternative is not None
     assert set(tasks[0].alternative.instead_of) == {task.workload.key for task in direct}
     assert len(direct) == 2

@@ -38,7 +38,7 @@ def test_every_entry_computes_its_network(tmp_path: Path, scheduled: bool) -> No
     path, networks = load_batches(tmp_path, (1, 8, 20))
     merged = merge_entries(network.module for network in networks)
     library = tmp_path / "merged.so"
-    build_model(merged.module, UNOPTIMISED, library, plain=not scheduled)
+    build_model(merged.module, UNOPTIMISED, library, default_schedules=scheduled)
     assert entry_names(merged.module) == ["main", "main_1", "main_2"]
     for entry, network in zip(entry_names(merged.module), networks, strict=True):
         inputs = random_inputs(network.inputs, seed=1)
@@ -121,7 +121,7 @@ def test_an_entry_gets_kernels_of_its_own(tmp_path: Path) -> None:
     assert not of_entries[1] & (of_entries[0] | of_entries[2])
     assert of_entries[0] == {name for name, _ in kernel_calls(merged["main"].body)}
     library = tmp_path / "apart.so"
-    build_model(apart, UNOPTIMISED, library, plain=True)
+    build_model(apart, UNOPTIMISED, library, default_schedules=False)
     inputs = random_inputs(networks[1].inputs, seed=1)
     for entry in ("main", "main_1"):
         (output,) = library_outputs(library, entry, inputs)

@@ -12,6 +12,7 @@ import pytest
 from tunefarm_tuning.compiler.model_comparison import ModelComparison
 from tunefarm_tuning.compiler.phases import check_model
 from tunefarm_tuning.compiler.phases.check_model import CheckedModel, excused_by_segments
+from tunefarm_tuning.compiler.phases.untuned import UntunedModel
 from tunefarm_tuning.reference.comparison import STEPS, compare_arrays
 from tunefarm_tuning.reference.onnx_runtime import InputSet
 
@@ -46,9 +47,8 @@ def test_a_network_with_parts_of_onnx_runtime_is_excused_if_it_is_right_on_other
     monkeypatch.setattr(check_model, "check_segments", lambda *_args, **_named: none)
     loaded = cast("Any", SimpleNamespace(sets=[None]))
     request = cast("Any", SimpleNamespace(model=SimpleNamespace(parts=parts)))
-    checked = CheckedModel(
-        library=Path("a.so"), comparison=compared(rounding, *wrong), untuned=Path("a.so"), plain=False
-    )
+    untuned = UntunedModel(library=Path("a.so"), unscheduled=False)
+    checked = CheckedModel(library=untuned.library, comparison=compared(rounding, *wrong), untuned=untuned)
     excused = excused_by_segments(request, loaded, checked, cast("Any", None))
     assert (excused is not None) == is_excused
     if excused is not None:

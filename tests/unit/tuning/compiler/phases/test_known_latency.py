@@ -12,6 +12,7 @@ from tunefarm_tuning.compiler.alternatives import SelectedAlternatives
 from tunefarm_tuning.compiler.baselines import Baselines
 from tunefarm_tuning.compiler.phases.build_model import BuiltModels
 from tunefarm_tuning.compiler.phases.known_latency import LatencyCacheEntry
+from tunefarm_tuning.compiler.phases.untuned import UntunedModel
 from tunefarm_tuning.compiler.request import CompileRequest, Progress
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
@@ -38,7 +39,7 @@ from tunefarm_tuning.target.host import host_device_model
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.model import Model
 
-TUNED, UNTUNED = Path("tuned.so"), Path("untuned.so")
+TUNED = Path("tuned.so")
 INPUTS = InputSet(kind=InputKind.NORMAL, inputs=Path("inputs.npz"), expected=Path("expected.npz"))
 LATENCY = {
     name: Latency.of([sec] * 7, 1)
@@ -89,8 +90,7 @@ def built_of(config: Config) -> BuiltModels:
         outcome=Outcome.OK, samples_sec=(1e-3,), build_sec=0.0, measured_at=0.0,
     )  # fmt: skip
     return BuiltModels(
-        untuned=UNTUNED,
-        plain=False,
+        untuned=UntunedModel(library=Path("untuned.so"), unscheduled=False),
         tuned=TUNED,
         alternatives=SelectedAlternatives(library=TUNED),
         records={"a": record},

@@ -1,6 +1,6 @@
 """The rules of default schedules for CPUs; `default_schedules.schedule` lists them in the order in which they are tried.
 
-- `dot_product`: kernels around a dot product instruction, of int8 or bfloat16.
+- `dot_product`: kernels around a dot product instruction, of int8 or bfloat16 (`dot_instructions`), in tiles (`dot_tiles`).
 - `groups`: a preparation that splits the channels of grouped convolutions.
 - `row_reductions`: softmax, normalisations, and single reductions along the last axis.
 - `tiled_reductions`: convolutions, matrix products, pools; `register_tile` chooses how many results stay in registers.

@@ -16,14 +16,17 @@ _TILE_CYCLES = 16.0  # cycles to clear and store a tile
 
 
 def choose_tile(
+    *,
     columns: int,
     rows: int,
     groups: int,
     steps: int,
-    registers: tuple[int, int],
+    most_sums: int,
+    registers: int,
     pitches: tuple[int, int],
     near: int,
-    loads: tuple[float, float] = (2.0, 1.0),
+    loads_per_cycle: float = 2.0,
+    loads_of_vector: float = 1.0,
 ) -> tuple[int, int, int]:
     """Return the columns, rows and vectors of channels of the tile that should take the fewest cycles.
 
@@ -34,18 +37,19 @@ def choose_tile(
         rows: Of the result.
         groups: Vectors of channels.
         steps: The instructions for a vector of sums.
-        registers: Those for sums, and all.
+        most_sums: Registers for sums.
+        registers: All registers.
         pitches: Bytes from one column of the activations to the next, and from one row to the next.
         near: Vectors of weights that the first cache holds.
-        loads: Loads of factors in a cycle, and how many of these take as long as that of a vector.
+        loads_per_cycle: Loads of factors in a cycle.
+        loads_of_vector: How many of these take as long as that of a vector.
     """
-    per_cycle, of_vector = loads
 
     def cost(tile: tuple[int, int, int]) -> tuple[float, int]:
         column, row, vectors = tile
         results = column * row * vectors
-        loaded = column * row + vectors * of_vector
-        step_cycles = max(results / 2, loaded / per_cycle, _LATENCY_CYCLES)
+        loaded = column * row + vectors * loads_of_vector
+        step_cycles = max(results / 2, loaded / loads_per_cycle, _LATENCY_CYCLES)
         if vectors * steps > near:
             step_cycles = max(step_cycles, vectors * SECOND_CACHE_CYCLES)
         count = ceil(columns / column) * ceil(rows / row) * (groups // vectors)
@@ -53,7 +57,7 @@ def choose_tile(
         reads = (x * pitches[0] + y * pitches[1] for x in range(column) for y in range(row))
         return cycles * CROWDED if is_on_few_sets(reads) else cycles, row
 
-    return min(_tiles(columns, rows, groups, *registers), key=cost)
+    return min(_tiles(columns, rows, groups, most_sums, registers), key=cost)
 
 
 def _tiles(

@@ -99,8 +99,10 @@ def _written_out(realize: Any, along: Any, term: Any, extent: int, lanes: int) -
         return _loop(index, lanes, combine_lane, vector=True)
 
     def tail(step: Any) -> Any:
-        own = store.buffer[tuple(indices)]
-        return tirx.BufferStore(store.buffer, combine(own, at(term, step + extent // lanes * lanes)), indices)
+        so_far = store.buffer[tuple(indices)]
+        return tirx.BufferStore(
+            store.buffer, combine(so_far, at(term, step + extent // lanes * lanes)), indices
+        )
 
     body = [
         _loop(index, lanes, begin, vector=True),
@@ -143,18 +145,18 @@ def _is_store(stmt: Any) -> bool:
 
 def _term_of(store: Any) -> Any:
     """Return the operand that a store combines with its own element; None if there is none or the element occurs twice."""
-    for own, term in ((store.value.a, store.value.b), (store.value.b, store.value.a)):
+    for element, term in ((store.value.a, store.value.b), (store.value.b, store.value.a)):
         if (
-            type_key(own).endswith("TensorLoad")
-            and own.source.same_as(store.buffer)
-            and len(own.indices) == len(store.indices)
-            and _are_equal(own.indices, store.indices)
+            type_key(element).endswith("TensorLoad")
+            and element.source.same_as(store.buffer)
+            and len(element.indices) == len(store.indices)
+            and _are_equal(element.indices, store.indices)
         ):
-            reads_own = any(
+            reads_element = any(
                 type_key(node).endswith("TensorLoad") and node.source.same_as(store.buffer)
                 for node in walk(term)
             )
-            return None if reads_own else term
+            return None if reads_element else term
     return None
 
 

@@ -106,10 +106,10 @@ def schedule_row_chain(sch: Any, blocks: list[Any], machine: Machine) -> bool:
     may_have_tail = not any(reads_indices(stage) for stage in known)
     for block, lanes, is_partial in parts:
         _within_row(sch, block, lanes, is_partial=is_partial, may_have_tail=may_have_tail)
-    own = list(sch.get_loops(last))[1:]
-    if own:
+    inner = list(sch.get_loops(last))[1:]
+    if inner:
         lanes = machine.lanes(known[-1].writes[0].dtype)
-        vectorize_inner(sch, own, lanes, unroll=False, may_have_tail=may_have_tail)
+        vectorize_inner(sch, inner, lanes, unroll=False, may_have_tail=may_have_tail)
     return True
 
 
@@ -151,16 +151,16 @@ def _reduce_all(sch: Any, block: Any, stage: Stage, lanes: int) -> None:
 
 def _within_row(sch: Any, block: Any, lanes: int, *, is_partial: bool, may_have_tail: bool = False) -> None:
     """Vectorise the loops of a block inside a row."""
-    own = list(sch.get_loops(block))[1:]
+    loops = list(sch.get_loops(block))[1:]
     if is_partial:
-        lane, *rest = own  # the lane, what the row has beside the reduced elements, the steps
+        lane, *rest = loops  # the lane, what the row has beside the reduced elements, the steps
         steps = rest[-1]
         sch.reorder(*rest, lane)
         sch.vectorize(lane)
         init = sch.decompose_reduction(block, steps)
         sch.vectorize(list(sch.get_loops(init))[-1])
-    elif own and lanes > 1 and not _reduces(sch, block):
-        vectorize_inner(sch, own, lanes, unroll=False, may_have_tail=may_have_tail)
+    elif loops and lanes > 1 and not _reduces(sch, block):
+        vectorize_inner(sch, loops, lanes, unroll=False, may_have_tail=may_have_tail)
 
 
 def _reduces(sch: Any, block: Any) -> bool:

@@ -149,13 +149,13 @@ class _TiledReduction:
         init = sch.decompose_reduction(self._block, sums[0])
         if tile.overlaps:
             overlap_tiles(sch, [init, self._block, epilogue], stage.extents[tile.vector_loop], tile.width)
-        own = list(sch.get_loops(init))[-(len(inner) + 2) :]
-        for loop in own[:-1]:
+        init_loops = list(sch.get_loops(init))[-(len(inner) + 2) :]
+        for loop in init_loops[:-1]:
             sch.unroll(loop)
-        sch.vectorize(own[-1])
+        sch.vectorize(init_loops[-1])
         if tile.joined:
             join_in_pairs(sch, vectors)
-            join_in_pairs(sch, own[-2])
+            join_in_pairs(sch, init_loops[-2])
         if self._follow and not unrolled:
             tiles = [
                 (axis, rows, -(-stage.extents[axis] // rows))
@@ -357,8 +357,8 @@ class _TiledReduction:
         else:
             sch.set_scope(self._block, 0, "local")
         depth = len(list(sch.get_loops(self._block))) - len(self._stage.reduction) - len(self._tile.rows) - 2
-        own = list(sch.get_loops(epilogue))[depth:]
-        vectorize_inner(sch, own, self._tile.lanes, unroll=True, joined=self._tile.joined)
+        loops = list(sch.get_loops(epilogue))[depth:]
+        vectorize_inner(sch, loops, self._tile.lanes, unroll=True, joined=self._tile.joined)
         return epilogue
 
     def _place_panel(self, order: list[int], spatial: list[Any], first: Any, fused: int) -> None:
@@ -379,8 +379,8 @@ class _TiledReduction:
             return
         copy = self._sch.cache_read(self._block, index, "global")
         self._sch.compute_at(copy, loop)
-        own = list(self._sch.get_loops(copy))[-len(self._sch.get(copy).iter_vars) :]
-        vectorize_inner(self._sch, own, tile.lanes, unroll=False)
+        loops = list(self._sch.get_loops(copy))[-len(self._sch.get(copy).iter_vars) :]
+        vectorize_inner(self._sch, loops, tile.lanes, unroll=False)
 
     def _place_paddings(
         self, paddings: list[tuple[Any, Access]], first: Any, outside: list[tuple[int, int]]
@@ -391,5 +391,5 @@ class _TiledReduction:
                 continue
             before = len(list(self._sch.get_loops(block)))
             self._sch.compute_at(block, first)
-            own = list(self._sch.get_loops(block))[-before:]
-            vectorize_inner(self._sch, own, self._machine.lanes(self._stage.writes[0].dtype), unroll=False)
+            loops = list(self._sch.get_loops(block))[-before:]
+            vectorize_inner(self._sch, loops, self._machine.lanes(self._stage.writes[0].dtype), unroll=False)

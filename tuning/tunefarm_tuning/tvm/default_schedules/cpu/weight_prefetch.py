@@ -105,11 +105,11 @@ def _prefetches(realize: Any, inside: Sequence[tuple[Any, Any]]) -> list[Any]:
     if prod(shape) <= width * steps:
         return []
     first = [*((axis.var, _ZERO) for axis, _ in sums), *values]
-    own: Any = _ZERO
+    position: Any = _ZERO
     for dim, extent in zip(weights.region, shape, strict=True):
-        own = own * extent + substitute(dim.min, first)
+        position = position * extent + substitute(dim.min, first)
     # Behind the last weights may be no memory, which each prefetch would look up in vain.
-    start = tirx.min(own + width * steps, tirx.const(prod(shape) - width * steps, "int64"))
+    start = tirx.min(position + width * steps, tirx.const(prod(shape) - width * steps, "int64"))
     line = _LINE_BYTES // itemsize(str(weights.source.dtype))
     part = _part(width, max(-(-width // tiles), line // 2))
     share = tirx.min(tile, tirx.const(width // part - 1, "int64"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tunefarm_tuning.compiler.phases.other_shapes import (
+from tunefarm_tuning.compiler.phases.shapes_to_compare import (
     shapes_beyond_tiles,
     shapes_to_compare,
     without_refused,
@@ -31,7 +31,7 @@ def model(*shape: int) -> Model:
     )
 
 
-def taken(
+def open_shapes_of(
     names: str, conditions: tuple[Mapping[str, Any], ...] = (), multiple: int = 1, **minima: int
 ) -> OpenShapes:
     shape = tuple(OpenDimension(name=name, multiple=multiple) for name in names)
@@ -39,31 +39,33 @@ def taken(
 
 
 def test_larger_smaller_odd_and_smallest_shapes_are_compared() -> None:
-    compared = [shapes["x"] for shapes in shapes_to_compare(model(8, 16), taken("nt"))]
+    compared = [shapes["x"] for shapes in shapes_to_compare(model(8, 16), open_shapes_of("nt"))]
     assert compared == [(8, 16), (9, 17), (6, 12), (3, 5), (1, 1)]
-    compared = [shapes["x"] for shapes in shapes_to_compare(model(64, 96), taken("hw", multiple=32, h=64))]
+    compared = [
+        shapes["x"] for shapes in shapes_to_compare(model(64, 96), open_shapes_of("hw", multiple=32, h=64))
+    ]
     assert compared == [(64, 96), (96, 128), (64, 64), (96, 160), (64, 32)]
 
 
 def test_sizes_beyond_a_tile_are_compared_as_far_as_the_work_allows() -> None:
     for main, beyond in (((8, 16), (8, 67)), ((16, 1), (67, 1)), ((40, 50), (67, 67)), ((2, 3), None)):
-        shapes = shapes_beyond_tiles(model(*main), taken("nt"))
+        shapes = shapes_beyond_tiles(model(*main), open_shapes_of("nt"))
         assert (None if shapes is None else shapes["x"]) == beyond
-    shapes = shapes_beyond_tiles(model(32, 96), taken("hw", multiple=32))
+    shapes = shapes_beyond_tiles(model(32, 96), open_shapes_of("hw", multiple=32))
     assert shapes is not None
     assert shapes["x"] == (96, 96)
 
 
 def test_all_of_them_meet_the_conditions() -> None:
     conditions = ({"kind": "multiple", "size": ["*", "n", "t"], "of": 12, "node": "'a' (Reshape)"},)
-    compared = [shapes["x"] for shapes in shapes_to_compare(model(4, 9), taken("nt", conditions))]
+    compared = [shapes["x"] for shapes in shapes_to_compare(model(4, 9), open_shapes_of("nt", conditions))]
     assert compared[0] == (4, 9)
     assert len(compared) >= 4
     assert all(n * t % 12 == 0 for n, t in compared)
 
 
 def test_sizes_below_those_that_onnx_runtime_runs_are_not_taken() -> None:
-    open_shapes = taken("nt")
+    open_shapes = open_shapes_of("nt")
     left = without_refused(open_shapes, model(8, 16), [{"x": (1, 1)}], [{"x": (8, 16)}, {"x": (3, 5)}])
     assert left.minima == {"n": 3, "t": 5}
     with pytest.raises(InvalidModelError, match=r"does not run the shapes x \[9, 17\]"):
