@@ -29,7 +29,7 @@ _CONVOLUTIONS: dict[str, tuple[Callable[..., Any], str, str]] = {
 def decompose_transposed_convolutions(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with its transposed convolutions replaced by sub-pixel convolutions.
 
-    Those by constant weights, of static shapes, without groups and dilation are replaced.
+    Those by constant weights, of static shapes, without dilation are replaced.
     """
     return rewrite_calls(mod, _decompose)
 
@@ -41,7 +41,7 @@ def _decompose(call: Any, builder: Any) -> Any:
     attributes, weight = call.attrs, call.args[1].value.numpy()
     _, _, *input_sizes = _sizes(call.args[0].ty.shape)
     batch, channels, *output_sizes = _sizes(call.ty.shape)
-    strides = [int(stride) for stride in attributes.strides]
+    strides, groups = [int(stride) for stride in attributes.strides], int(attributes.groups)
     begin = [int(padding) for padding in attributes.padding][: len(strides)]
     taps = [-(-size // stride) for size, stride in zip(weight.shape[2:], strides, strict=True)]
     phase_sizes = [size + tap - 1 for size, tap in zip(input_sizes, taps, strict=True)]
@@ -55,14 +55,17 @@ def _decompose(call: Any, builder: Any) -> Any:
     convolve, _, _ = _CONVOLUTIONS[name]
     result = convolve(
         call.args[0],
-        relax.const(_phase_weights(weight, strides, taps), str(weight.dtype)),
+        relax.const(_phase_weights(weight, groups, strides, taps), str(weight.dtype)),
         padding=padding,
+        groups=groups,
     )
     result = builder.normalize(result)
-    result = relax.op.reshape(builder.emit(result), [batch, *strides, channels, *phase_sizes])
+    lead = [batch, groups] if groups > 1 else [batch]
+    result = relax.op.reshape(builder.emit(result), [*lead, *strides, channels // groups, *phase_sizes])
     axes = range(1, len(strides) + 1)
-    position_and_phase = [source for axis in axes for source in (len(axes) + 1 + axis, axis)]
-    result = relax.op.permute_dims(builder.emit(result), [0, len(axes) + 1, *position_and_phase])
+    channel = len(lead) + len(strides)
+    position_and_phase = [source for axis in axes for source in (channel + axis, len(lead) - 1 + axis)]
+    result = relax.op.permute_dims(builder.emit(result), [*range(len(lead)), channel, *position_and_phase])
     full_sizes = [stride * phase_size for stride, phase_size in zip(strides, phase_sizes, strict=True)]
     result = relax.op.reshape(builder.emit(result), [batch, channels, *full_sizes])
     if not any(begin) and full_sizes == output_sizes:
@@ -79,7 +82,6 @@ def _is_supported(call: Any) -> bool:
     _, layout, kernel_layout = _CONVOLUTIONS[call.op.name]
     return (
         isinstance(weight, tvm.ir.GenericConst)
-        and int(attributes.groups) == 1
         and all(int(dilation) == 1 for dilation in attributes.dilation)
         and (attributes.data_layout, attributes.kernel_layout) == (layout, kernel_layout)
         and attributes.out_layout in ("", layout)
@@ -88,20 +90,21 @@ def _is_supported(call: Any) -> bool:
     )
 
 
-def _phase_weights(weight: NDArray[Any], strides: list[int], taps: list[int]) -> NDArray[Any]:
-    """Return weights ``[inputs, outputs, *sizes]`` for the convolution that computes all phases, of up to `taps` each.
+def _phase_weights(weight: NDArray[Any], groups: int, strides: list[int], taps: list[int]) -> NDArray[Any]:
+    """Return weights ``[inputs, outputs of a group, *sizes]`` for the convolution that computes all phases, of up to `taps` each.
 
     Returns:
-        ``[product of strides · outputs, inputs, *taps]``, its taps in reverse order, as a convolution has them.
+        ``[groups · product of strides · outputs, inputs of a group, *taps]``, its taps in reverse order, as a convolution has them.
     """
     inputs, outputs, *sizes = weight.shape
     missing = [tap * stride - size for tap, stride, size in zip(taps, strides, sizes, strict=True)]
     padded = np.pad(weight, [(0, 0), (0, 0), *((0, width) for width in missing)])
     split_sizes = [size for pair in zip(taps, strides, strict=True) for size in pair]
-    tap_axes = [2 + 2 * axis for axis in range(len(taps))]
-    split = np.flip(padded.reshape(inputs, outputs, *split_sizes), tuple(tap_axes))
-    phases = split.transpose(*(1 + axis for axis in tap_axes), 1, 0, *tap_axes)
-    return np.ascontiguousarray(phases.reshape(-1, inputs, *taps))
+    own = inputs // groups
+    tap_axes = [3 + 2 * axis for axis in range(len(taps))]
+    split = np.flip(padded.reshape(groups, own, outputs, *split_sizes), tuple(tap_axes))
+    phases = split.transpose(0, *(1 + axis for axis in tap_axes), 2, 1, *tap_axes)
+    return np.ascontiguousarray(phases.reshape(-1, own, *taps))
 
 
 def _sizes(shape: Any) -> list[int]:
