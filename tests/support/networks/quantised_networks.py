@@ -150,6 +150,45 @@ def lstm(hidden: int, *, batch: int = 1, dtype: Any = np.int8, zero: int = 0, **
     return g.model(17)
 
 
+def image(per_channel: bool = False) -> onnx.ModelProto:
+    """A convolution between `QuantizeLinear` and `DequantizeLinear`, whose weights are 8-bit integers."""
+    g = GraphBuilder()
+    scale, zero = g.constant(np.float32(0.03)), g.constant(np.uint8(128))
+    x = g.node("QuantizeLinear", g.input("x", ["n", 4, "h", "w"]), scale, zero)
+    x = g.node("DequantizeLinear", x, scale, zero)
+    weight = g.constant(np.random.default_rng(0).integers(-90, 90, (8, 4, 3, 3)).astype(np.int8))
+    scales = np.linspace(0.01, 0.02, 8, dtype=np.float32) if per_channel else np.float32(0.01)
+    zeros = np.zeros(np.shape(scales), np.int8)
+    weight = g.node("DequantizeLinear", weight, g.constant(scales), g.constant(zeros), axis=0)
+    y = g.node("Conv", x, weight, pads=[1, 1, 1, 1], kernel_shape=[3, 3])
+    y = g.node("DequantizeLinear", g.node("QuantizeLinear", y, scale, zero), scale, zero)
+    g.output(g.node("Relu", y, out="y"), None)
+    return g.model()
+
+
+def rows() -> onnx.ModelProto:
+    """Products and choices of 8-bit integers, as ONNX Runtime's quantiser writes them."""
+    g, ours = GraphBuilder(), {"domain": "com.microsoft"}
+    rounding = g.constant(np.float32(0.05)), g.constant(np.uint8(128))
+    x = g.node("QuantizeLinear", g.input("x", ["n", 8]), *rounding)
+    weights = g.constant(np.random.default_rng(1).integers(-127, 127, (8, 8), np.int8))
+    product = g.node(
+        "QGemm",
+        x,
+        *rounding,
+        weights,
+        g.constant(np.float32(0.01)),
+        g.constant(np.int8(0)),
+        "",
+        *rounding,
+        **ours,
+    )
+    chosen = g.node("Greater", "x", g.constant(np.float32(0)))
+    y = g.node("QLinearWhere", chosen, product, *rounding, x, *rounding, *rounding, **ours)
+    g.output(g.node("DequantizeLinear", y, *rounding, out="y"), ["n", 8])
+    return g.model()
+
+
 NETWORKS: dict[str, onnx.ModelProto] = {
     "3x3 u8": conv([1, 16, 10, 10], 32, 3, np.uint8, pads=[1] * 4),
     "3x3 s8": conv([1, 16, 10, 10], 32, 3, np.int8, pads=[1] * 4),

@@ -262,20 +262,28 @@ def squeeze(conditions: SizeConditions, node: SizedNode) -> None:
         conditions.equal(shape[axis], 1)
 
 
-def recurrent(conditions: SizeConditions, node: SizedNode) -> None:
-    """First states and lengths have the batch of the input, whose last size is that of the weights."""
-    shape = node.shape(0)
-    conditions.equal(shape[2], node.shape(1)[2])
-    batch_first = bool(node.attributes.get("layout", 0))
-    batch = shape[0 if batch_first else 1]
-    if node.has(4):
-        conditions.equal(node.shape(4)[0], batch)
-    for number in (5, 6):
-        if node.has(number):
-            state, weight = node.shape(number), node.shape(2)
-            conditions.equal(state[0 if batch_first else 1], batch)
-            conditions.equal(state[1 if batch_first else 0], weight[0])
-            conditions.equal(state[2], weight[2])
+def recurrent(*, units: int) -> Rule:
+    """First states and lengths have the batch of the input, whose last size is that of the weights.
+
+    Args:
+        units: The axis of the matrices that has an element for each input or state, not for each gate.
+    """
+
+    def rule(conditions: SizeConditions, node: SizedNode) -> None:
+        shape = node.shape(0)
+        conditions.equal(shape[2], node.shape(1)[units])
+        batch_first = bool(node.attributes.get("layout", 0))
+        batch = shape[0 if batch_first else 1]
+        if node.has(4):
+            conditions.equal(node.shape(4)[0], batch)
+        for number in (5, 6):
+            if node.has(number):
+                state, weight = node.shape(number), node.shape(2)
+                conditions.equal(state[0 if batch_first else 1], batch)
+                conditions.equal(state[1 if batch_first else 0], weight[0])
+                conditions.equal(state[2], weight[units])
+
+    return rule
 
 
 def per_axis(conditions: SizeConditions, node: SizedNode) -> None:

@@ -83,12 +83,14 @@ _ELEMENTWISE = (
 _NOTED_BY_CONVERTERS = ("ConstantOfShape", "Expand", "Range", "Reshape", "Resize", "Slice", "Upsample")
 _NOTED_BY_PARTS = (
     "SimplifiedLayerNormalization", "com.microsoft.Attention", "com.microsoft.CDist",
-    "com.microsoft.EmbedLayerNormalization", "com.microsoft.ExpandDims", "com.microsoft.GatherBlockQuantized",
-    "com.microsoft.GridSample", "com.microsoft.MatMulNBits", "com.microsoft.MultiHeadAttention",
+    "com.microsoft.EmbedLayerNormalization", "com.microsoft.ExpandDims", "com.microsoft.FusedMatMul",
+    "com.microsoft.GatherBlockQuantized", "com.microsoft.GatherND", "com.microsoft.GridSample",
+    "com.microsoft.MatMulBnb4", "com.microsoft.MatMulNBits", "com.microsoft.MultiHeadAttention",
     "com.microsoft.NhwcMaxPool", "com.microsoft.Pad", "com.microsoft.QAttention",
-    "com.microsoft.QLinearConv", "com.microsoft.Range", "com.microsoft.RotaryEmbedding",
+    "com.microsoft.QEmbedLayerNormalization", "com.microsoft.QGemm", "com.microsoft.QLinearConv",
+    "com.microsoft.QLinearWhere", "com.microsoft.Range", "com.microsoft.RotaryEmbedding",
     "com.microsoft.SkipLayerNormalization", "com.microsoft.SkipSimplifiedLayerNormalization",
-    "com.microsoft.Trilu",
+    "com.microsoft.TransposeMatMul", "com.microsoft.Trilu",
 )  # fmt: skip
 """Converters that make nothing but other nodes, each with conditions of its own."""
 
@@ -101,7 +103,8 @@ _OF_ROWS = (
 RULES: Mapping[str, sizes.Rule] = {
     **dict.fromkeys((*_OF_ONE_TENSOR, *_NOTED_BY_CONVERTERS, *_NOTED_BY_PARTS), sizes.none),
     **dict.fromkeys(_ELEMENTWISE, sizes.broadcast),
-    **dict.fromkeys(("GRU", "LSTM", "RNN"), sizes.recurrent),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), sizes.recurrent(units=2)),
+    "com.microsoft.DynamicQuantizeLSTM": sizes.recurrent(units=1),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), sizes.last_axes),
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), sizes.channels),
     **dict.fromkeys(("Conv", "ConvInteger", "com.microsoft.FusedConv"), sizes.conv),

@@ -23,6 +23,7 @@ from onnx_models import (
     u_net,
 )
 from onnx_reference import UNOPTIMISED
+from quantised_networks import image, lstm, rows
 from tvm import relax
 
 from tunefarm_tuning.core.errors import InvalidModelError
@@ -89,6 +90,7 @@ def fused_text_encoder(width: int = 16, heads: int = 2) -> onnx.ModelProto:
     x, _, _, total = g.node("SkipSimplifiedLayerNormalization", y, x, scale, outputs=4, **ours)
     packed = g.constant(np.arange(24 * 8, dtype=np.uint8).reshape(24, 1, 8))
     y = g.node("MatMulNBits", x, packed, g.weight(24), K=width, N=24, bits=4, block_size=width, **ours)
+    y = g.node("FusedMatMul", y, g.weight(24, 24), transB=1, alpha=0.5, **ours)
     g.output(g.node("QuickGelu", y, out="encoded", **ours), ["batch", "length", 24])
     g.output(total, ["batch", "length", width])
     return g.model()
@@ -117,22 +119,6 @@ def upsampled(opset: int = 9) -> onnx.ModelProto:
     else:
         g.output(g.node("Upsample", x, g.constant(np.array(scales, np.float32)), out="y"), None)
     return g.model(opset)
-
-
-def quantised(per_channel: bool = False) -> onnx.ModelProto:
-    """A convolution between `QuantizeLinear` and `DequantizeLinear`, whose weights are 8-bit integers."""
-    g = GraphBuilder()
-    scale, zero = g.constant(np.float32(0.03)), g.constant(np.uint8(128))
-    x = g.node("QuantizeLinear", g.input("x", ["n", 4, "h", "w"]), scale, zero)
-    x = g.node("DequantizeLinear", x, scale, zero)
-    weight = g.constant(np.random.default_rng(0).integers(-90, 90, (8, 4, 3, 3)).astype(np.int8))
-    scales = np.linspace(0.01, 0.02, 8, dtype=np.float32) if per_channel else np.float32(0.01)
-    zeros = np.zeros(np.shape(scales), np.int8)
-    weight = g.node("DequantizeLinear", weight, g.constant(scales), g.constant(zeros), axis=0)
-    y = g.node("Conv", x, weight, pads=[1, 1, 1, 1], kernel_shape=[3, 3])
-    y = g.node("DequantizeLinear", g.node("QuantizeLinear", y, scale, zero), scale, zero)
-    g.output(g.node("Relu", y, out="y"), None)
-    return g.model()
 
 
 def flattened_rows() -> onnx.ModelProto:
@@ -354,8 +340,14 @@ NETWORKS: dict[str, tuple[Callable[[], onnx.ModelProto], list[OpenShape], list[d
     "gru": (lambda: recurrent("GRU", 3), [(W, N, 6)], [{"w": 5, "n": 3}]),
     "upsampled": (upsampled, [(N, 3, H, W)], [{"n": 1, "h": 4, "w": 5}, {"n": 3, "h": 7, "w": 1}]),
     "upsampled by an attribute": (lambda: upsampled(8), [(1, 3, H, W)], [{"h": 3, "w": 9}]),
-    "quantised": (quantised, [(N, 4, H, W)], [{"n": 1, "h": 4, "w": 5}, {"n": 3, "h": 7, "w": 2}]),
-    "quantised per channel": (lambda: quantised(True), [(N, 4, H, W)], [{"n": 2, "h": 6, "w": 3}]),
+    "quantised": (image, [(N, 4, H, W)], [{"n": 1, "h": 4, "w": 5}, {"n": 3, "h": 7, "w": 2}]),
+    "quantised per channel": (lambda: image(True), [(N, 4, H, W)], [{"n": 2, "h": 6, "w": 3}]),
+    "quantised rows": (rows, [(N, 8)], [{"n": 1}, {"n": 7}]),
+    "quantised lstm": (
+        lambda: lstm(24, batch=4, dtype=np.uint8, zero=128),
+        [(W, N, 20)],
+        [{"w": 7, "n": 1}, {"w": 3, "n": 6}],
+    ),
     "relative positions": (relative_positions, [(1, W, 8)], [{"w": 1}, {"w": 7}, {"w": 40}]),
     "triangle": (triangle, [(1, W, 16)], [{"w": 64}, {"w": 128}, {"w": 33}, {"w": 1}]),
     "mask": (lambda: triangle("mask"), [(1, W, 16)], [{"w": 64}, {"w": 128}, {"w": 33}, {"w": 1}]),
