@@ -296,7 +296,7 @@ def _with_proposal(
     if not options:
         advice = "; it runs without shapes and values"
     else:
-        advice = f"; it runs, for example, with: {options}" if proposal["runs"] else f", for example: {options}"
+        advice = f"{'; it runs, for example, with' if proposal['runs'] else ', for example'}: {options}"
     return InvalidModelError(
         error.message + advice, code=error.code, **fields, proposal=proposal["binding"], options=options
     )

@@ -197,8 +197,8 @@ def test_the_artifact_is_measured_again(browser: Browser, farm, done) -> None:
     assert "measured again on" in page.element("section", id="log").text
     report = browser.get(f"/jobs/{done.id}/report").text
     assert "Measurements" in report
-    for text in (table.text, report):
-        assert "Speed-up over ONNX Runtime" in text, "more is better"
+    for shown in (table.text, report):
+        assert "Speed-up over ONNX Runtime" in shown, "more is better"
 
 
 def test_a_measurement_without_a_runtime_beside_it_is_shown(browser: Browser, farm, done) -> None:
