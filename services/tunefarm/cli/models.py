@@ -80,7 +80,7 @@ def list_models(
         {
             "model": lambda model: model.id,
             "name": lambda model: model.named,
-            "state": lambda model: model.state,
+            "state": lambda model: f"{model.state}: {model.error.code}" if model.error else model.state,
             ">size": lambda model: quantities.size(model.size_bytes),
             ">parameters": lambda model: (
                 quantities.NONE if model.num_params is None else f"{model.num_params:,}"

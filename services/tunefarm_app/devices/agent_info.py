@@ -71,8 +71,8 @@ def sessions_of(info: Info) -> tuple[str, bool]:
     if not user:
         return "", False
     if user != own:
-        return f"another user than the agent's, {user}", False
-    return f"the agent's user {user}" + (f": {why}" if why else ""), user == "root"
+        return f"{user}, another user than the agent's", False
+    return f"{user}, the agent's own user" + (f" ({why})" if why else ""), user == "root"
 
 
 def gpus_of(report: Info) -> list[Info]:

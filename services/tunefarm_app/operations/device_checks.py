@@ -116,14 +116,17 @@ def check_sessions(services: Services) -> CheckResult:
             by_text.setdefault(text, []).append(name)
     if not by_text:
         return ok("sessions", "no device says which user runs them")
-    texts = [f"{', '.join(names[:_MOST_NAMED])}: {text}" for text, names in by_text.items()]
+    texts = [
+        f"{', '.join(names[:_MOST_NAMED])} {'runs its' if len(names) == 1 else 'run their'} sessions as {text}"
+        for text, names in by_text.items()
+    ]
     message = "; ".join(texts[:_MOST_NAMED])
     if any(is_root for _, is_root in said.values()):
         return warning(
             "sessions",
             message,
-            "There, what a farm sends runs as root, and only the sandbox confines it. Create a user for it (`useradd --system tunefarm-session`), and "
-            "start the agent again.",
+            "What the farm sends there runs as root, confined by the sandbox alone. On the device, create a user for sessions "
+            "(`useradd --system tunefarm-session`), and start the agent again.",
         )
     return ok("sessions", message)
 

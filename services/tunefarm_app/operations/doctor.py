@@ -246,8 +246,8 @@ def check_signatures(services: Services) -> CheckResult:
     if not settings.require_signatures:
         return ok(
             "signatures",
-            f"only workers with the key sign: {quantities.plural(unsigned, 'artifact')} without a statement "
-            "(TUNEFARM_REQUIRE_SIGNATURES)",
+            f"workers that have the key sign; signatures are not required (TUNEFARM_REQUIRE_SIGNATURES), and "
+            f"{quantities.plural(unsigned, 'artifact')} {'has' if unsigned == 1 else 'have'} none",
         )
     if unsigned:
         return warning(

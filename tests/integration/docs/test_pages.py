@@ -59,6 +59,18 @@ def test_the_generated_reference_is_up_to_date() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_list_of_decisions_is_complete() -> None:
+    folder = ROOT / "docs" / "adr"
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[\d{4}\]\(([^)]+)\) \| (.*) \|$", index, re.MULTILINE)
+    titles = {
+        page.name: re.sub(r"^# \d+\.? ", "", page.read_text(encoding="utf-8").splitlines()[0])
+        for page in sorted(folder.glob("[0-9]*.md"))
+    }
+    assert [name for name, _ in rows] == list(titles)
+    assert not [(name, text) for name, text in rows if not text.startswith(titles[name])]
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
     links = [

@@ -38,9 +38,17 @@ from tunefarm_tuning.workload.task import TuningTask
 _CHECK_CHILD = "tunefarm_tuning.frontend.onnx.check_child"
 _IMPORT_CHILD = "tunefarm_tuning.tvm.children.import_network"
 _PROPOSED_FOR = frozenset(
-    {"unknown-dimension", "cannot-run", "invalid-onnx", "unequal-branches", "unknown-loop"}
+    {
+        "unknown-dimension",
+        "unknown-input",
+        "bad-shape",
+        "cannot-run",
+        "invalid-onnx",
+        "unequal-branches",
+        "unknown-loop",
+    }
 )
-"""Errors that other shapes or values may avoid, if the file leaves any open."""
+"""Errors that other shapes or values may avoid, if the file leaves any open or was given some that do not fit."""
 _UNKNOWN_TO_ONNX_RUNTIME = frozenset({"invalid-onnx", "unsupported-operator"})
 """Errors of ONNX Runtime for a network with an operator that it does not know."""
 _RUNNING = "loading the model in ONNX Runtime and running it once"
@@ -238,7 +246,7 @@ def _run_in_onnx_runtime(
 def _with_proposal(
     error: InvalidModelError, network: Mapping[str, Any], stage: Callable[..., Any]
 ) -> InvalidModelError:
-    """Return an error of a network's open inputs with options to paste: a binding with which it runs."""
+    """Return an error of what a network's inputs are bound to with options to paste: a binding with which it runs."""
     proposal: dict[str, Any] | None = None
     # A child that proposes may die of what it tries.
     with contextlib.suppress(InvalidModelError, InvariantError):
@@ -246,10 +254,13 @@ def _with_proposal(
     fields = dict(error.fields)
     example = fields.pop("example", "")
     options = "" if proposal is None else option_line(Binding.from_json(proposal["binding"]))
-    if proposal is None or not options or not (proposal["runs"] or example):
+    if proposal is None or not (proposal["runs"] or (options and example)):
         advice = f", for example: {example}" if example else ""
         return InvalidModelError(error.message + advice, code=error.code, **fields)
-    advice = f"; it runs, for example, with: {options}" if proposal["runs"] else f", for example: {options}"
+    if not options:
+        advice = "; it runs without shapes and values"
+    else:
+        advice = f"{'; it runs, for example, with' if proposal['runs'] else ', for example'}: {options}"
     return InvalidModelError(
         error.message + advice, code=error.code, **fields, proposal=proposal["binding"], options=options
     )

@@ -116,8 +116,8 @@ class Measurement(Shown, Result):
     def summary(self) -> Mapping[str, str]:
         """Return the measurement's row in a notebook: column name to text."""
         further = [name for name in RUNTIMES if name in self.ratios and name != "onnxruntime"]
-        names = {"untuned": "over untuned", "onnxruntime": "over ONNX Runtime"}
-        names |= {name: f"over {runtime_title(name)}" for name in further}
+        names = {"untuned": "speed-up over untuned", "onnxruntime": "speed-up over ONNX Runtime"}
+        names |= {name: f"speed-up over {runtime_title(name)}" for name in further}
         return {
             "": quantities.local_time(self.measured_at) + (" (compile)" if self.at_compile else ""),
             "device": self.device or quantities.NONE,

@@ -63,8 +63,8 @@ class ComparedJob(Shown, Result):
             "precision": self.precision,
             "state": self.state,
             "latency": self.latency_text,
-            "over ONNX Runtime": self.ratio_text("onnxruntime"),
-            "over untuned": self.ratio_text("untuned"),
+            "speed-up over ONNX Runtime": self.ratio_text("onnxruntime"),
+            "speed-up over untuned": self.ratio_text("untuned"),
             "trials": str(self.trials),
             "searched": quantities.duration(self.tuned_sec),
         }

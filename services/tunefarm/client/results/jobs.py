@@ -201,7 +201,7 @@ class Job(Shown, Answer):
             "trials": f"{self.trials} ({self.failures} failed)",
             "kernels": self.progress.measured_short,
             "best": self.best_text,
-            "over other runtimes": self.over_runtime_text if self.speedups else "",
+            "speed-up over other runtimes": self.over_runtime_text if self.speedups else "",
             "tags": ", ".join(self.tags),
             "time left": "" if self.eta_sec is None else quantities.duration(self.eta_sec),
             "waiting": (self.waiting or "").removeprefix("waiting "),

@@ -62,8 +62,8 @@ class SweepCell(Shown, Result):
             "precision": self.precision,
             "state": self.state,
             "latency": quantities.latency(self.latency_sec),
-            "over the fastest runtime": self.over_runtime_text if self.over_runtime else "",
-            "over untuned": self.over_untuned.text if self.over_untuned else "",
+            "speed-up over the fastest runtime": self.over_runtime_text if self.over_runtime else "",
+            "speed-up over untuned": self.over_untuned.text if self.over_untuned else "",
             "job": self.job_id or "",
             "reason": self.error.message if self.error else "",
         }

@@ -82,6 +82,10 @@ def test_models_have_names_and_versions(run: Any, farm: Any, client: Client, tmp
         listed["id"] for listed in json.loads(run("jobs", "list", "--model", "ocr-rec@1", "--json").stdout)
     ] == [job.id]
     run("models", "show", "ocr-rec@3", code=3)
+    with farm.services.uow.write() as repos:
+        refused = repos.models.add(name="open", sha256="0" * 64, size_bytes=1)
+        repos.models.set_failed(refused.id, {"code": "unknown-dimension", "message": "n is not fixed"})
+    assert "unknown-dimension" in run("models", "list").stdout, "the list says why"
     client.jobs.cancel(job.id)
 
     of_second = client.jobs.create("ocr-rec@2", trials=4)

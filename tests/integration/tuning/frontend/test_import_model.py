@@ -242,6 +242,26 @@ class TestShapes:
         error = refused(open_mlp, shapes)
         assert (error.code, words in error.message) == (code, True), error.message
 
+    @pytest.mark.parametrize(
+        ("shapes", "fits"),
+        [
+            ({"y": (1, 32)}, {"x": [1, 32]}),
+            ({"x": (1, 33)}, {"x": [1, 32]}),
+            ({"x": (7, 32), "y": (1, 32)}, {"x": [7, 32]}),
+        ],
+    )
+    def test_shapes_that_do_not_fit_are_answered_with_some_that_do(
+        self, shapes: dict[str, tuple[int, ...]], fits: dict[str, list[int]], open_mlp: Path
+    ) -> None:
+        error = refused(open_mlp, shapes)
+        assert error.fields["proposal"] == {"shapes": fits, "values": {}}
+        assert f"; it runs, for example, with: {error.fields['options']}" in error.message
+
+    def test_a_network_whose_file_fixes_all_needs_no_shapes(self, stored: Path) -> None:
+        error = refused(write(stored, onnx_models.mlp().SerializeToString()), {"other": (1, 3, 224, 224)})
+        assert error.fields["proposal"] == {"shapes": {}, "values": {}}
+        assert error.message.endswith("; it runs without shapes and values")
+
     def test_every_set_of_shapes_is_run_before_it_is_imported(self, stored: Path) -> None:
         graph = "(float[n, 4] x) => (float[4] y) <int64 five = {5}> { a = Neg(x)  y = Gather(a, five) }"
         model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]>\nnet {graph}')

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 
 import pytest
 from page_browser import Browser
@@ -108,6 +109,8 @@ def test_the_command_to_join_holds_a_token_that_is_good_once(browser: Browser, f
     token = verify_api_key(farm.services, secret.partition("=")[2])
     assert (token.scopes, token.device_key) == (["enrol"], "lab")
     assert token.expires_at is not None
+    wheel = f"tunefarm-{version('tunefarm')}-py3-none-any.whl[device]"
+    assert wheel in answer.text, "no index has tunefarm"
     assert browser.post("/devices/join", pool="no good").status_code == 422
 
 

@@ -195,7 +195,10 @@ def test_the_artifact_is_measured_again(browser: Browser, farm, done) -> None:
     assert ["shown above" in row.text for row in rows] == [True, False]
     assert "2.00×" in rows[0].text
     assert "measured again on" in page.element("section", id="log").text
-    assert "Measurements" in browser.get(f"/jobs/{done.id}/report").text
+    report = browser.get(f"/jobs/{done.id}/report").text
+    assert "Measurements" in report
+    for shown in (table.text, report):
+        assert "Speed-up over ONNX Runtime" in shown, "more is better"
 
 
 def test_a_measurement_without_a_runtime_beside_it_is_shown(browser: Browser, farm, done) -> None:

@@ -11,6 +11,7 @@ from onnx import TensorProto
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.graph_reading import weights_of
+from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape
 from tunefarm_tuning.workload.task import TensorSpec
 
@@ -156,6 +157,33 @@ def refuse_unknown_names(inputs: Sequence[onnx.ValueInfoProto], given: Iterable[
                 code="unknown-input",
                 input=clean(name),
             )
+
+
+def fitting_binding(graph: onnx.GraphProto, given: Binding, *, resizable: bool) -> Binding:
+    """Return what fits the inputs of a graph: the shapes and values of inputs that it has.
+
+    Args:
+        graph: The network.
+        given: What a caller gave.
+        resizable: Whether an input may have other sizes than the file fixes.
+    """
+    inputs = {value.name: value for value in real_inputs(graph)}
+    return Binding(
+        shapes={
+            name: shape
+            for name, shape in given.shapes.items()
+            if name in inputs and (resizable or _fits(inputs[name], shape))
+        },
+        values={name: value for name, value in given.values.items() if name in inputs},
+    )
+
+
+def _fits(value: onnx.ValueInfoProto, shape: Sequence[int]) -> bool:
+    try:
+        _learn_names(value, shape, {})
+    except InvalidModelError:
+        return False
+    return True
 
 
 def several_sizes(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> str:

@@ -12,6 +12,7 @@ import onnx
 
 from tunefarm_convert import FileFormat, file_format, inputs_alone
 from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.frontend.onnx.binding import fitting_binding
 from tunefarm_tuning.frontend.onnx.bound_network import bind_model, runnable_bytes
 from tunefarm_tuning.frontend.onnx.model_file import read_model
 from tunefarm_tuning.frontend.onnx.proposals.propose import corrections, propose
@@ -33,7 +34,7 @@ def tried_binding(path: str, given: Binding, load: Load, *, max_tensor_bytes: in
 
     Args:
         path: The file.
-        given: What the caller gave.
+        given: What the caller gave. What does not fit an input of the file is left out.
         load: Makes a session.
         max_tensor_bytes: Limit of an input.
 
@@ -44,6 +45,7 @@ def tried_binding(path: str, given: Binding, load: Load, *, max_tensor_bytes: in
     data = Path(path).read_bytes()
     is_tflite = file_format(data) is FileFormat.TFLITE
     file = inputs_alone(data) if is_tflite else read_model(path)
+    given = fitting_binding(file.graph, given, resizable=is_tflite)
     until = time.monotonic() + _TRIES_SEC
     first: Binding | None = None
     undecided: Binding | None = None
