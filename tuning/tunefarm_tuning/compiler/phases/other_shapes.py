@@ -6,8 +6,12 @@ that have no code of their own, and left out, with the reason in the report, whe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import contextvars
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,6 +35,7 @@ from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.device_run import RunFailed
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildTimedOut
+from tunefarm_tuning.reference.onnx_runtime import InputSet
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.model import Model, entry_name
 from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShapes
@@ -161,18 +166,22 @@ def _add(
     with open_compiler(request.precision) as compiler:
         open_shapes = compiler.load_other_shapes(request.optional_sec)
         request.progress.step(0.2)
-        compiler.build_model(
-            path,
-            built.records if tuned else {},
-            built.alternatives.algorithms if tuned else {},
-            untuned_entries=tuple(timed.fallen) if tuned else (),
-            other_shapes=True,
-            timeout_sec=_build_sec(request),
-        )
+        with _expected_meanwhile(request, loaded, open_shapes) as expecting:
+            compiler.build_model(
+                path,
+                built.records if tuned else {},
+                built.alternatives.algorithms if tuned else {},
+                untuned_entries=tuple(timed.fallen) if tuned else (),
+                other_shapes=True,
+                timeout_sec=_build_sec(request),
+            )
     request.progress.step(0.6)
-    compared, output_shapes, refused = _compare(request, loaded, path, entry, open_shapes)
-    if refused:
-        open_shapes = without_refused(open_shapes, request.model, refused, [shapes for shapes, _ in compared])
+    expected = expecting.result()
+    compared, output_shapes = _compare(request, loaded, path, entry, expected)
+    if expected.refused:
+        open_shapes = without_refused(
+            open_shapes, request.model, expected.refused, [shapes for shapes, _ in compared]
+        )
     params = {
         "path": str(path),
         "entry": entry,
@@ -191,44 +200,72 @@ def _add(
     )
 
 
-def _compare(
-    request: CompileRequest, loaded: LoadedModel, path: Path, entry: str, open_shapes: OpenShapes
-) -> tuple[list[tuple[Shapes, ModelComparison]], list[list[tuple[int, ...]]], list[Shapes]]:
-    """Compare a library's function for all sizes in some shapes.
+@dataclass(slots=True)
+class _Expected:
+    """What ONNX Runtime gives in shapes to compare: input sets with outputs, by the shapes; and the shapes that it refuses."""
 
-    Returns:
-        The shapes that were compared, each with the comparison; the outputs' shapes in each; and the shapes that ONNX Runtime refuses.
+    sets: list[tuple[Shapes, Sequence[InputSet]]] = field(default_factory=list)
+    refused: list[Shapes] = field(default_factory=list)
 
-    Raises:
-        InvalidModelError: wrong-output.
-    """
-    main_sets = sets_of(loaded.sets, entry_name(0))
-    compared: list[tuple[Shapes, ModelComparison]] = []
-    output_shapes: list[list[tuple[int, ...]]] = []
-    refused: list[Shapes] = []
+
+@contextmanager
+def _expected_meanwhile(
+    request: CompileRequest, loaded: LoadedModel, open_shapes: OpenShapes
+) -> Iterator[Future[_Expected]]:
+    """Have ONNX Runtime run the shapes to compare during the block, in which the compiler works."""
+    is_over = threading.Event()
+    with ThreadPoolExecutor(1, "tunefarm-references") as executor:
+        try:
+            yield executor.submit(
+                contextvars.copy_context().run, _expect, request, loaded, open_shapes, is_over
+            )
+        except BaseException:
+            is_over.set()
+            raise
+
+
+def _expect(
+    request: CompileRequest, loaded: LoadedModel, open_shapes: OpenShapes, is_over: threading.Event
+) -> _Expected:
+    """Run the shapes to compare in ONNX Runtime, unless it `is_over`: nobody waits for them any more."""
     listed, beyond = (
         shapes_to_compare(request.model, open_shapes),
         shapes_beyond_tiles(request.model, open_shapes),
     )
-    to_compare = listed if beyond is None or beyond in listed else [*listed, beyond]
-    for number, shapes in enumerate(to_compare):
-        sets = main_sets
-        if number:
-            reference = loaded.references.of_model(
-                _in_shapes(request.model, shapes), f"other-shapes-{number}"
+    expected = _Expected(sets=[(listed[0], sets_of(loaded.sets, entry_name(0)))])
+    to_run = listed[1:] if beyond is None or beyond in listed else [*listed[1:], beyond]
+    for number, shapes in enumerate(to_run, start=1):
+        if is_over.is_set():
+            break
+        reference = loaded.references.of_model(_in_shapes(request.model, shapes), f"other-shapes-{number}")
+        narrow = request.precision.narrow_factors
+        try:
+            expected.sets.append(
+                (shapes, reference.make(request.seed + number, thorough=False, narrow=narrow))
             )
-            try:
-                sets = reference.make(
-                    request.seed + number, thorough=False, narrow=request.precision.narrow_factors
-                )
-            except InvalidModelError as error:
-                # Much larger sizes may be more than the network has positions for.
-                if error.code == "reference-failed" and shapes in listed:
-                    refused.append(shapes)
-                continue
-        own_sets = [
-            replace(input_set.with_rounding(main_sets[0].rounding), entry=entry) for input_set in sets
-        ]
+        except InvalidModelError as error:
+            # Much larger sizes may be more than the network has positions for.
+            if error.code == "reference-failed" and shapes in listed:
+                expected.refused.append(shapes)
+    return expected
+
+
+def _compare(
+    request: CompileRequest, loaded: LoadedModel, path: Path, entry: str, expected: _Expected
+) -> tuple[list[tuple[Shapes, ModelComparison]], list[list[tuple[int, ...]]]]:
+    """Compare a library's function for all sizes with what is expected.
+
+    Returns:
+        The shapes that were compared, each with the comparison; and the outputs' shapes in each.
+
+    Raises:
+        InvalidModelError: wrong-output.
+    """
+    compared: list[tuple[Shapes, ModelComparison]] = []
+    output_shapes: list[list[tuple[int, ...]]] = []
+    rounding = loaded.sets[0].rounding
+    for shapes, sets in expected.sets:
+        own_sets = [replace(input_set.with_rounding(rounding), entry=entry) for input_set in sets]
         comparison = compare_model(loaded.runner, path, request.output_names, own_sets, request.limits)
         if not comparison.ok:
             raise InvalidModelError(
@@ -237,13 +274,13 @@ def _compare(
             )
         compared.append((shapes, comparison))
         output_shapes.append([array.shape for array in load_arrays(sets[0].expected)])
-    return compared, output_shapes, refused
+    return compared, output_shapes
 
 
 def _build_sec(request: CompileRequest) -> float:
     """Return how long the build may take: as long as all before it, but not so long that the caller stops the compile, nor beyond its goal.
 
-    LLVM does not end in reasonable time with some kernels of open sizes: a reshape of an open image to six dimensions.
+    Some kernels of open sizes, which divide by them, take TVM and LLVM minutes.
     """
     elapsed_sec, whole_sec = request.progress.elapsed_sec, request.limits.whole_sec
     build_sec = max(_LEAST_BUILD_SEC, elapsed_sec)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -175,9 +176,12 @@ def loops_of(sch: Any, block: Any) -> Loops | None:
 def stage_of(sch: Any, block: Any) -> Stage | None:
     """Return the stage of a block; None if its loops are not exactly its variables."""
     loops = loops_of(sch, block)
-    if loops is None:
-        return None
-    node = sch.get(block)
+    return None if loops is None else _stage(sch.get(block), loops)
+
+
+@lru_cache(maxsize=128)
+def _stage(node: SBlock, loops: Loops) -> Stage:
+    """Return the stage of a block with such loops. Each rule asks for the same blocks anew; TVM changes a copy of one that is kept here."""
     variables = list(node.iter_vars)
     analyzer = Analyzer()
     for variable in variables:

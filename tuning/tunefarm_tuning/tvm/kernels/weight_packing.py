@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -150,6 +151,7 @@ def contiguous_run(order: tirx.IndexMap, shape: Sequence[int]) -> int:
     analyzer = tvm.sym.Analyzer()
     columns = shape[-1]
 
+    @cache
     def offset(column: int) -> int:
         at = [tirx.const(index, "int64") for index in (*[0] * (len(shape) - 1), column)]
         return int(analyzer.simplify(_offset(order.map_indices(at), packed_shape)))
