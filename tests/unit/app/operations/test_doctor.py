@@ -100,8 +100,16 @@ def test_a_machine_that_cannot_link_for_a_device(
     ("sessions", "verdict", "says"),
     [
         ({"user": "s", "agent": "root"}, "ok", "a runs its sessions as s, another user than the agent's"),
-        ({"user": "me", "agent": "me", "why": "no such user"}, "ok", "a runs its sessions as me, the agent's own user (no such user)"),
-        ({"user": "root", "agent": "root", "why": "told"}, "warning", "a runs its sessions as root, the agent's own user (told)"),
+        (
+            {"user": "me", "agent": "me", "why": "no such user"},
+            "ok",
+            "a runs its sessions as me, the agent's own user (no such user)",
+        ),
+        (
+            {"user": "root", "agent": "root", "why": "told"},
+            "warning",
+            "a runs its sessions as root, the agent's own user (told)",
+        ),
         ({"user": 7, "agent": ["x"]}, "ok", "another user"),
         ("nonsense", "ok", "no device says"),
     ],
