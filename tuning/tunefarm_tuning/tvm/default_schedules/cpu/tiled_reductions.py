@@ -363,8 +363,8 @@ class _TiledReduction:
 
     def _place_panel(self, order: list[int], spatial: list[Any], first: Any, fused: int) -> None:
         """Copy the weights of a column of tiles into a panel, if many tiles use them."""
-        tile, stage = self._tile, self._stage
-        if self._panel is None or self._lies_in_panels or tile.overlaps or tile.vector_loop not in order[:-1]:
+        tile, stage, sch = self._tile, self._stage, self._sch
+        if self._panel is None or self._lies_in_panels or tile.vector_loop not in order[:-1]:
             return
         index, _ = self._panel
         if not self._has_large_weights():
@@ -377,10 +377,14 @@ class _TiledReduction:
             uses *= -(-stage.extents[axis] // rows) if axis in inside else 1
         if uses < _PANEL_USES:
             return
-        copy = self._sch.cache_read(self._block, index, "global")
-        self._sch.compute_at(copy, loop)
-        loops = list(self._sch.get_loops(copy))[-len(self._sch.get(copy).iter_vars) :]
-        vectorize_inner(self._sch, loops, tile.lanes, unroll=False)
+        copy = sch.cache_read(self._block, index, "global")
+        sch.compute_at(copy, loop)
+        loops = list(sch.get_loops(copy))[-len(sch.get(copy).iter_vars) :]
+        if tile.overlaps:
+            vectorize_inner(sch, loops[-1:], tile.lanes, unroll=True)
+            overlap_tiles(sch, [copy], stage.extents[tile.vector_loop], tile.width)
+        else:
+            vectorize_inner(sch, loops, tile.lanes, unroll=False)
 
     def _place_paddings(
         self, paddings: list[tuple[Any, Access]], first: Any, outside: list[tuple[int, int]]

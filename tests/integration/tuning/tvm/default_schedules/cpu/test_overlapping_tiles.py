@@ -69,18 +69,41 @@ def test_products_use_whole_vectors(columns: int, target: Any, lengths: set[int]
     assert ("T.min(" in func.script()) == bool(columns % max(lengths)), "of no tile a part is left"
 
 
+@pytest.mark.parametrize("target", [AVX512, AVX2, NEON])
+def test_tiles_of_many_rows_share_a_copy_of_their_columns(target: Any) -> None:
+    """As they lie, the columns of a tile are in as many pages as the matrix has rows."""
+    copies = default_schedule(product(300, 64, 1500, adds=False), target).script()
+    assert "b_global = T.sblock_alloc_buffer(" in copies
+    assert "b_global" not in default_schedule(product(12, 64, 1500, adds=False), target).script()
+    assert "b_global" not in default_schedule(product(300, 64, 300, adds=False), target).script()
+
+
 @pytest.mark.matrix(every=3, each_value=False)
 @pytest.mark.parametrize("adds", [False, True])
 @pytest.mark.parametrize(
     ("rows", "columns"),
-    [(196, 196), (197, 197), (1, 196), (7, 20), (33, 18), (64, 100), (196, 31), (5, 17), (48, 257), (9, 16)],
+    [
+        (48, 1500),
+        (40, 512),
+        (196, 196),
+        (197, 197),
+        (1, 196),
+        (7, 20),
+        (33, 18),
+        (64, 100),
+        (196, 31),
+        (5, 17),
+        (48, 257),
+        (9, 16),
+    ],
 )
 def test_overlapping_tiles_compute_what_others_do(rows: int, columns: int, *, adds: bool) -> None:
-    kernel = built(default_schedule(product(rows, 24, columns, adds=adds), HOST))
+    inner = 70 if columns > 500 else 24
+    kernel = built(default_schedule(product(rows, inner, columns, adds=adds), HOST))
     rng = np.random.default_rng(0)
     a, b, c = (
         rng.normal(size=shape).astype(np.float32)
-        for shape in ((3, rows, 24), (3, 24, columns), (3, rows, columns))
+        for shape in ((3, rows, inner), (3, inner, columns), (3, rows, columns))
     )
     guarded = np.full((3 * rows * columns + 64,), 7.0, "float32")
     result = tvm.runtime.tensor(guarded)
