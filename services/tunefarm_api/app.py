@@ -17,10 +17,11 @@ from tunefarm_api.auth import needs
 from tunefarm_api.concurrency import RequestsUnderWay
 from tunefarm_api.errors.problems import install_handlers
 from tunefarm_api.gate import Gate
+from tunefarm_api.kept_answer import KeptAnswer
 from tunefarm_api.methods import HeadAsGet
 from tunefarm_api.openapi import describe
 from tunefarm_api.paths import SlashesInNames
-from tunefarm_api.readiness import ReadinessCache
+from tunefarm_api.readiness import look_at_readiness
 from tunefarm_api.request_scope import RequestScope
 from tunefarm_api.routes import (
     audit,
@@ -64,6 +65,7 @@ from tunefarm_api.web.jobs import (
 from tunefarm_api.web.live import Live
 from tunefarm_app.access.audit import Auditor
 from tunefarm_app.access.rates import KeyRates, StrangerRates
+from tunefarm_app.operations.doctor import examine
 from tunefarm_app.operations.reconcile import Reconciler
 from tunefarm_app.runtime.composition import compose, for_requests
 from tunefarm_app.settings import Settings
@@ -100,7 +102,8 @@ def create_app(
         app.state.rates = KeyRates(settings)
         app.state.stranger_rates = StrangerRates(settings)
         app.state.under_way = RequestsUnderWay(settings.max_requests)
-        app.state.readiness = ReadinessCache()
+        app.state.readiness = KeptAnswer(look_at_readiness)
+        app.state.checks = KeptAnswer(examine)
         app.state.auditor = auditor = Auditor(services)
         try:
             await run_in_threadpool(check_schema, services.uow.engine)

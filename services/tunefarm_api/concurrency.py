@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ _RETRY_SEC = 2
 _SHARE_OF_A_KEY = 4
 """A key may have a quarter of all requests, so that one client leaves the farm to others."""
 
+_IMPORTS_OF_A_KEY = 2
 _SHARE_OF_STRANGERS = 8
 
 _SHARE_OF_AN_ADDRESS = 4
@@ -26,9 +28,13 @@ class RequestsUnderWay:
 
     Args:
         limit: How many there may be in this process of keys; 0 for any number.
+
+    Attributes:
+        importing: Held by the import of records whose turn it is: all of its records are in memory.
     """
 
     def __init__(self, limit: int) -> None:
+        self.importing = asyncio.Lock()
         self._limit = limit
         self._key_limit = max(limit // _SHARE_OF_A_KEY, 1)
         self._stranger_limit = max(limit // _SHARE_OF_STRANGERS, 1)
@@ -86,13 +92,31 @@ class RequestsUnderWay:
             self._counts[kind] -= 1
 
     @contextmanager
-    def counted_for(self, owner: str) -> Iterator[None]:
-        """Count a request during the block for the owner of its key: keys that were rotated share it.
+    def counted_import(self, owner: str) -> Iterator[None]:
+        """Count an import of records during the block for the owner of its key: it is on the disk until its turn comes.
 
         Raises:
             TransientError: ``too-many-at-once``.
         """
-        with self._counted_of("key", owner, self._key_limit):
+        with self._counted_of("imports of key", owner, _IMPORTS_OF_A_KEY):
+            yield
+
+    def imports(self, owner: str) -> int:
+        """Return how many imports of an owner are under way."""
+        return self._of["imports of key", owner]
+
+    @contextmanager
+    def counted_for(self, owner: str, kind: str = "requests") -> Iterator[None]:
+        """Count a request during the block for the owner of its key: keys that were rotated share it.
+
+        Args:
+            owner: The owner.
+            kind: Of the request; each kind has the whole limit.
+
+        Raises:
+            TransientError: ``too-many-at-once``.
+        """
+        with self._counted_of(f"{kind} of key", owner, self._key_limit):
             yield
 
     @contextmanager
@@ -100,7 +124,7 @@ class RequestsUnderWay:
         limit = max(limit, 1)
         if self._limit and self._of[kind, who] >= limit:
             raise TransientError(
-                f"this {'API key' if kind == 'key' else 'address'} has {limit} requests under way: try again when some have ended",
+                f"this {'API key' if kind.endswith('key') else 'address'} has {limit} requests under way: try again when some have ended",
                 code="too-many-at-once",
                 limit=limit,
                 retry_after_sec=_RETRY_SEC,

@@ -37,11 +37,12 @@ from tunefarm_tuning.core.errors import TunefarmError
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
-_UNCOUNTED = PUBLIC_PATHS | {"/live", "/metrics"}
-"""Paths that do not count as requests under way, as `_HEARTBEAT`: how the farm is, and the stream that an open page holds."""
-
 _HEARTBEAT = re.compile(r"/v1/devices/[^/]+/heartbeat")
-"""A device whose heartbeats are refused goes offline, and its work is repeated elsewhere."""
+_BESIDE = {"/live": "streams", "/metrics": "metrics"}
+"""Kinds of requests by path that are counted for their key alone, as heartbeats: the stream that an open page holds, and how the farm is.
+
+A farm that has much to do refuses none of them: a device whose heartbeats are refused goes offline, and its work is repeated elsewhere.
+"""
 
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?")
 
@@ -70,12 +71,17 @@ class Gate:
         headers = Headers(scope=scope)
         under_way: RequestsUnderWay = scope["app"].state.under_way
         address = address_group(acting().address)
-        is_counted = scope["path"] not in _UNCOUNTED and not _HEARTBEAT.fullmatch(scope["path"])
+        beside = "heartbeats" if _HEARTBEAT.fullmatch(scope["path"]) else _BESIDE.get(scope["path"])
         with ExitStack() as counted:
             try:
                 _check_headers(headers)
                 self._check_host(headers)
-                if is_counted:
+                if beside is not None:
+                    await _know(scope, headers)
+                    counted.enter_context(under_way.counted_for(scope["tunefarm.api_key"].owner, beside))
+                elif scope["path"] in PUBLIC_PATHS:
+                    await _know(scope, headers)
+                else:
                     with under_way.counted_unknown(address):
                         await _know(scope, headers)
                     key = scope.get("tunefarm.api_key")
@@ -84,8 +90,6 @@ class Gate:
                     else:
                         counted.enter_context(under_way.counted())
                         counted.enter_context(under_way.counted_for(key.owner))
-                else:
-                    await _know(scope, headers)
             except TunefarmError:
                 # The body was not read, so the connection cannot be used again.
                 scope["tunefarm.close"] = True

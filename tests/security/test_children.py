@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import socket
@@ -22,6 +23,7 @@ from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
 from tunefarm_tuning.frontend.conversion import convert_tflite
 from tunefarm_tuning.frontend.extraction import extract_tasks
 from tunefarm_tuning.frontend.importing import import_model
+from tunefarm_tuning.frontend.quantising import quantise_model
 from tunefarm_tuning.measure.baselines.baseline import Baseline, BaselineNetwork, LocalChild
 from tunefarm_tuning.measure.baselines.runtimes import KINDS as RUNTIMES
 from tunefarm_tuning.measure.builder.local import LocalBuilder
@@ -36,6 +38,7 @@ from tunefarm_tuning.measure.runner.rpc import RpcRunner
 from tunefarm_tuning.process import ChildLimits, ChildProcess
 from tunefarm_tuning.process.model_child import ImportLimits
 from tunefarm_tuning.process.sandbox import sandbox_state
+from tunefarm_tuning.records.metaschedule import import_metaschedule
 from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
 from tunefarm_tuning.reference.samples import check_samples
 from tunefarm_tuning.reference.single_run import run_in_onnxruntime
@@ -63,10 +66,11 @@ def model_of(path: Path) -> Model:
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of child: a call that starts it, and what it may do by design."""
+    """One kind of child: a call that starts it, what it may do by design, and its module if the call starts others before."""
 
     call: Callable[[Path, Path], object]
     may: frozenset[str] = frozenset()
+    after: str = ""
 
 
 def _build(_blob: Path, folder: Path) -> None:
@@ -112,6 +116,20 @@ def _samples(blob: Path, folder: Path) -> None:
     check_samples(samples, model_of(blob), limits=LIMITS)
 
 
+def _quantise(blob: Path, folder: Path) -> None:
+    samples = folder / "samples.npz"
+    np.savez(samples, x=np.zeros(1, np.float32))
+    quantise_model(model_of(blob), samples, folder / "quantised.onnx", limits=LIMITS)
+
+
+def _database(_blob: Path, folder: Path) -> None:
+    code = b"{}"
+    packed = base64.b64encode(len(code).to_bytes(8, "little") + code).decode()
+    (folder / "database_workload.json").write_text(json.dumps(["0", packed]))
+    (folder / "database_tuning_record.json").write_text(json.dumps([0, [[], [1e-3], None, []]]))
+    import_metaschedule(folder, device_model="m", target=CPU)
+
+
 def _artifact(blob: Path, _folder: Path) -> None:
     with artifact_child([blob], ChildLimits()) as child:
         child.call("check", {}, timeout_sec=STALL_SEC)
@@ -130,6 +148,8 @@ KINDS = {
     "reference": Kind(_reference),
     "baseline": Kind(_baseline),
     "samples": Kind(_samples),
+    "quantise": Kind(_quantise, after="quantise_child"),
+    "database": Kind(_database),
     "artifact": Kind(_artifact),
     "source": Kind(lambda _blob, _folder: kernel_source(TASK, Config.from_json([0, []]))),
     "evolve": Kind(_evolve),
@@ -155,6 +175,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", KINDS)
 def test_a_child_that_was_taken_over_gets_at_nothing(name: str, intruder: Intruder, folder: Path) -> None:
     kind = KINDS[name]
+    intruder.after = kind.after
     done = intruder.run(lambda: kind.call(intruder.blob, folder))
     assert set(done) == set(kind.may)
 
@@ -162,6 +183,7 @@ def test_a_child_that_was_taken_over_gets_at_nothing(name: str, intruder: Intrud
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if "fork" not in kind.may])
 def test_a_child_starts_no_processes(name: str, intruder: Intruder, folder: Path) -> None:
     intruder.aim(bomb=True)
+    intruder.after = KINDS[name].after
     assert "bomb" not in intruder.run(lambda: KINDS[name].call(intruder.blob, folder))
 
 

@@ -119,6 +119,7 @@ class RecordRow(Base):
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
     certificate_sha256: Mapped[str | None]
     ticket_jti: Mapped[str | None]
+    owner: Mapped[str | None]
     created_at: Mapped[float] = mapped_column(default=db_now())
 
 

@@ -74,6 +74,7 @@ class NewRecord:
     job_id: str | None = None
     certificate_sha256: str | None = None
     ticket_jti: str | None = None
+    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +88,7 @@ class Record(NewRecord):
         certificate_sha256: SHA-256 of the certificate by which the device's agent was connected with the gateway, as hexadecimal digits;
             None unless it was measured over one.
         ticket_jti: The id of the token, signed for the lease, that the gateway opened the session for; None likewise.
+        owner: The key that imported it, or that this one was rotated from; None for what was measured here.
         superseded: A later confirming record of the same config counts in its place.
     """
 

@@ -269,34 +269,39 @@ def purge_records(
     out: Output,
     server: Server,
     device: Annotated[
-        str, typer.Option("--device", metavar="DEVICE", help="Name or id of the device, or a part of its id.")
-    ],
+        str | None,
+        typer.Option("--device", metavar="DEVICE", help="Name or id of the device, or a part of its id."),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", metavar="KEY_ID", help="What this API key imported, or one of its rotation."),
+    ] = None,
     certificate: Annotated[
         str | None,
-        typer.Option(
-            "--certificate",
-            metavar="SHA256",
-            help="Only what was measured while its agent was connected by this certificate.",
-        ),
+        typer.Option("--certificate", metavar="SHA256", help="Only under this certificate of its agent."),
     ] = None,
     ticket: Annotated[
         str | None,
         typer.Option("--ticket", metavar="JTI", help="Only what was measured in the session of this ticket."),
     ] = None,
 ) -> None:
-    """Delete the records that a device measured; `tunefarm device list --state removed` has the ids of removed ones. Needs a key with the scope admin.
+    """Delete the records that a device measured; `tunefarm device list --state removed` has the ids of removed ones. Or those that a key imported. Needs a key with the scope admin.
 
-    Names the jobs whose artifacts were compiled with them. What compiles found out is deleted too: the next ones find it out again.
+    Names the jobs whose artifacts were compiled with them. With a device's records, what compiles found out is deleted too: the next ones find it out again.
     """
+    if (device is None) == (key is None) or (key and (certificate or ticket)):
+        raise InvalidInputError(
+            "name a --device, whose records --certificate and --ticket narrow, or a --key",
+            code="invalid-request",
+        )
     with server.connect() as client:
-        device_id = device if is_whole_id(device) else find_device(client, device).id
-        purged = client.records.purge(device_id, certificate_sha256=certificate, ticket_jti=ticket)
+        if device is None:
+            purged = client.records.purge_imports(str(key))
+        else:
+            device_id = device if is_whole_id(device) else find_device(client, device).id
+            purged = client.records.purge(device_id, certificate_sha256=certificate, ticket_jti=ticket)
     out.result(
-        {
-            "records": purged.records,
-            "measured_by": list(purged.measured_by),
-            "used_by": list(purged.used_by),
-        },
+        {"records": purged.records, "measured_by": list(purged.measured_by), "used_by": list(purged.used_by)},
         f"{quantities.plural(purged.records, 'record')} deleted",
     )
     if purged.used_by:

@@ -128,6 +128,17 @@ class AsyncRecords(Resource):
         }
         return PurgedRecords.read(await self._transport.post("records/purge", body))
 
+    async def purge_imports(self, key_id: str) -> PurgedRecords:
+        """Delete the records that a key, or another one of its rotation, imported. Needs a key with the scope admin.
+
+        Args:
+            key_id: The key; it may have been revoked.
+
+        Raises:
+            NotFoundError: If there is no such key.
+        """
+        return PurgedRecords.read(await self._transport.post("records/purge", {"key_id": key_id}))
+
     async def workload(self, workload_key: str, toolchain: str) -> WorkloadCode:
         """Return a workload with its code, which TVM of this toolchain reads.
 
@@ -178,6 +189,7 @@ class Records(Blocking[AsyncRecords]):
     best = blocking_each(AsyncRecords.best)
     add = blocking(AsyncRecords.add)
     purge = blocking(AsyncRecords.purge)
+    purge_imports = blocking(AsyncRecords.purge_imports)
     workload = blocking(AsyncRecords.workload)
 
 

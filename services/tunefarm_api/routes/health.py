@@ -13,11 +13,10 @@ from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from tunefarm_api.dependencies import ServicesDep, operation
+from tunefarm_api.kept_answer import KeptAnswer
 from tunefarm_api.metrics.farm import render_metrics
-from tunefarm_api.readiness import ReadinessCache
 from tunefarm_api.schemas.health import Check, Checks, Health, Readiness
-from tunefarm_app.operations.check_results import Verdict
-from tunefarm_app.operations.doctor import examine
+from tunefarm_app.operations.check_results import CheckResult, Verdict
 
 router = APIRouter(tags=["health"])
 
@@ -33,21 +32,22 @@ async def healthz() -> Health:
     summary="Can requests be served?",
     responses={503: {"model": Readiness, "description": "A required check failed."}},
 )
-def readyz(request: Request, services: ServicesDep, response: Response) -> Readiness:
+async def readyz(request: Request, services: ServicesDep, response: Response) -> Readiness:
     """Reads database, schema and store, at most once in two seconds. It reports the broker, but jobs are accepted without it."""
-    cache: ReadinessCache = request.app.state.readiness
-    readiness = cache.of(services)
+    kept: KeptAnswer[Readiness] = request.app.state.readiness
+    readiness = await kept.of(services)
     response.status_code = 200 if readiness.ready else 503
     return readiness
 
 
 @router.get("/v1/checks", **operation("read", "Check the whole farm"))
-def examine_farm(services: ServicesDep) -> Checks:
-    """Checks all services of the farm and gives advice, as shown by `tunefarm doctor`.
+async def examine_farm(request: Request, services: ServicesDep) -> Checks:
+    """Checks all services of the farm and gives advice, as shown by `tunefarm doctor`; at most once in two seconds.
 
     Takes some seconds if parts are down. Orchestrators should use `/readyz`.
     """
-    findings = examine(services)
+    kept: KeptAnswer[tuple[CheckResult, ...]] = request.app.state.checks
+    findings = await kept.of(services)
     return Checks(
         ok=all(finding.verdict is not Verdict.FAILED for finding in findings),
         time=time.time(),

@@ -13,7 +13,7 @@ from tunefarm_api.schemas.model import Workload, WorkloadCode
 from tunefarm_api.schemas.record import PurgedRecords, Record, RecordImport, RecordPurge
 from tunefarm_api.transfer.upload import receive_records
 from tunefarm_api.views import record_page_out
-from tunefarm_app.records.purging import purge_records
+from tunefarm_app.records.purging import purge_imports, purge_records
 from tunefarm_app.records.search import RecordSearch, find_best, find_records, parse_shape
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_tuning.core.errors import NotFoundError
@@ -85,17 +85,21 @@ async def add_records(
     return RecordImport.model_validate(await receive_records(request, services, keep_unknown=keep_unknown))
 
 
-@router.post("/records/purge", **operation("admin", "Purge a device's records", 404))
-def purge_device_records(body: RecordPurge, request: Request, services: ServicesDep) -> PurgedRecords:
-    """Deletes the records that a device measured (all, or only those of one certificate or ticket), and what compiles found out with them. Artifacts stay; `used_by` names their jobs."""
+@router.post("/records/purge", **operation("admin", "Purge records", 404))
+def purge_untrusted_records(body: RecordPurge, request: Request, services: ServicesDep) -> PurgedRecords:
+    """Deletes the records that a device measured (all, or only those of one certificate or ticket), and what compiles found out with them; or those that a key imported. Artifacts stay; `used_by` names their jobs."""
+    by_key_id = key_of(request).id
     with services.uow.read() as repos:
-        device_id = repos.references.find("device", body.device_id)
+        key_id = body.key_id and repos.references.find("key", body.key_id)
+        device_id = body.device_id and repos.references.find("device", body.device_id)
+    if key_id is not None:
+        return PurgedRecords.model_validate(purge_imports(services, key_id, by_key_id=by_key_id))
     purged = purge_records(
         services,
-        device_id,
+        str(device_id),
         certificate_sha256=body.certificate_sha256,
         ticket_jti=body.ticket_jti,
-        by_key_id=key_of(request).id,
+        by_key_id=by_key_id,
     )
     return PurgedRecords.model_validate(purged)
 

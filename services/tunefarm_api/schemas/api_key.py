@@ -17,7 +17,9 @@ class KeyLimits(Input):
     bytes: int | None = Field(
         None, ge=0, lt=1 << 62, description="Bytes of models, samples and running uploads together."
     )
-    open_jobs: int | None = Field(None, ge=0, lt=1 << 31, description="Jobs that have not ended.")
+    open_jobs: int | None = Field(
+        None, ge=0, lt=1 << 31, description="Jobs that have not ended, and artifacts that are measured again."
+    )
     device_minutes: float | None = Field(
         None,
         ge=0,

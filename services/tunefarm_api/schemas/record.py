@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from tunefarm_api.schemas.base import Input, Output
 from tunefarm_api.schemas.model import Tensor
@@ -27,13 +27,20 @@ class RecordImport(Output):
 
 
 class RecordPurge(Input):
-    """A device whose records are to be deleted."""
+    """Whose records are to be deleted: those that a device measured, or that a key imported."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"device_id": "dev_01jzjs8y0efcztz2yhq6ztwqjn"}]}
     )
 
-    device_id: str = Field(max_length=100, description="Identifier of the device; it may have been removed.")
+    device_id: str | None = Field(
+        None, max_length=100, description="Identifier of the device; it may have been removed."
+    )
+    key_id: str | None = Field(
+        None,
+        max_length=100,
+        description="Instead of a device: the key whose imports are to be deleted, with those of keys that it was rotated to or from.",
+    )
     certificate_sha256: str | None = Field(
         None,
         pattern="^[0-9a-f]{64}$",
@@ -44,6 +51,14 @@ class RecordPurge(Input):
         pattern="^[A-Za-z0-9_-]{1,100}$",
         description="Only records of the session of this token, as `ticket_jti` of a record.",
     )
+
+    @model_validator(mode="after")
+    def _names_one_origin(self) -> Self:
+        if (self.device_id is None) == (self.key_id is None):
+            raise ValueError("name either a device_id or a key_id")
+        if self.key_id is not None and (self.certificate_sha256 or self.ticket_jti):
+            raise ValueError("certificate_sha256 and ticket_jti are of a device's records")
+        return self
 
 
 class PurgedRecords(Output):
@@ -96,5 +111,10 @@ class Record(Output):
         None,
         description="Identifier (`jti`) of the token, signed for the lease, that the gateway opened the session of the measurement for; "
         "null likewise.",
+    )
+    owner: str | None = Field(
+        None,
+        description="API key that imported it, or that this key was rotated from; null for what was measured here, and for imports of an "
+        "earlier release.",
     )
     created_at: float = Field(description="Time of storing, Unix seconds.")

@@ -13,6 +13,8 @@ from fastapi.concurrency import contextmanager_in_threadpool
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
+from tunefarm_api.auth import key_of
+from tunefarm_api.concurrency import RequestsUnderWay
 from tunefarm_app.access.quotas import reserved_bytes
 from tunefarm_app.models.samples import SubmittedSamples, require_ready_model, submit_samples
 from tunefarm_app.records.importing import RecordImport, import_records, read_records
@@ -89,9 +91,15 @@ async def receive_records(request: Request, services: Services, *, keep_unknown:
         InvalidRecordError: As `read_records`.
         StalledError: If no byte comes for `STALLED_SEC`.
         ClientDisconnect: If the client goes away.
+        TransientError: ``too-many-at-once``.
     """
     limit_bytes = services.settings.max_records_bytes
-    with closing_unless_read(request), SpooledTemporaryFile(max_size=_PIECE_BYTES) as body:
+    under_way: RequestsUnderWay = request.app.state.under_way
+    with (
+        closing_unless_read(request),
+        under_way.counted_import(key_of(request).owner),
+        SpooledTemporaryFile(max_size=_PIECE_BYTES) as body,
+    ):
         if media_type(request) not in _RECORD_TYPES:
             raise InvalidInputError(
                 "send records as JSON lines (application/jsonl), one a line", code="unsupported-media-type"
@@ -107,7 +115,8 @@ async def receive_records(request: Request, services: Services, *, keep_unknown:
             body.seek(0)
             return import_records(services, list(read_records(body)), keep_unknown=keep_unknown)
 
-        return await run_in_threadpool(imported)
+        async with under_way.importing:
+            return await run_in_threadpool(imported)
 
 
 @contextmanager

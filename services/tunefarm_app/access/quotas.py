@@ -41,7 +41,7 @@ class KeyLimits:
 
     Attributes:
         bytes: Of models, samples and running uploads together.
-        open_jobs: Jobs that have not ended.
+        open_jobs: Jobs that have not ended, and artifacts that are measured again.
         device_minutes: Minutes of search of jobs that ended in the last 30 days. Open jobs count with their whole time budget.
         priority: The highest priority of its jobs.
     """
@@ -78,7 +78,7 @@ def usage_of(repos: Repositories, owner: str) -> KeyUsage:
     jobs = repos.usage.open_jobs(owner)
     return KeyUsage(
         bytes=repos.usage.size_bytes(owner),
-        open_jobs=len(jobs),
+        open_jobs=len(jobs) + repos.usage.open_measurements(owner),
         device_minutes=(repos.usage.searched_sec(owner, WINDOW_SEC) + _asked_sec(jobs)) / 60.0,
     )
 
@@ -228,15 +228,7 @@ def check_job(
     owner, limits = held
     _check_priority(limits, priority)
     jobs = repos.usage.open_jobs(owner)
-    if limits.open_jobs is not None and len(jobs) >= limits.open_jobs:
-        raise QuotaError(
-            f"this API key may have {quantities.plural(limits.open_jobs, 'open job')}, and has {len(jobs)}: wait until a job ends, "
-            "or cancel a job",
-            code="quota-open-jobs",
-            limit=limits.open_jobs,
-            used=len(jobs),
-            retry_after_sec=_RETRY_SEC,
-        )
+    _check_open(repos, owner, limits, jobs)
     if budget is not None:
         _check_minutes(repos, owner, limits, jobs, _time_limit(budget) - spent_sec)
 
@@ -271,6 +263,18 @@ def check_change(
         _check_minutes(repos, owner, limits, others, _time_limit(budget))
 
 
+def check_measurement(repos: Repositories) -> None:
+    """Refuse to measure another artifact again, if the key may not: it holds a device as an open job does.
+
+    Raises:
+        QuotaError: ``quota-open-jobs``.
+    """
+    held = _held(repos)
+    if held is not None:
+        owner, limits = held
+        _check_open(repos, owner, limits, repos.usage.open_jobs(owner))
+
+
 def check_own(repos: Repositories, job: Job) -> None:
     """Refuse device time for a job of somebody else, if the key has a limit that this would pass by.
 
@@ -291,6 +295,21 @@ def _check_own(limits: KeyLimits, job: Job, owner: str) -> None:
             "this API key has limits for its jobs, and this job is not its own: it may not raise the job's budget or priority, "
             "retry it or measure it again. Submit a job on the same terms, or ask an administrator",
             code="quota-own-jobs",
+        )
+
+
+def _check_open(repos: Repositories, owner: str, limits: KeyLimits, open_jobs: Sequence[Job]) -> None:
+    if limits.open_jobs is None:
+        return
+    used = len(open_jobs) + repos.usage.open_measurements(owner)
+    if used >= limits.open_jobs:
+        raise QuotaError(
+            f"this API key may have {quantities.plural(limits.open_jobs, 'open job')}, and has {used}, measurements of artifacts "
+            "included: wait until one ends, or cancel one",
+            code="quota-open-jobs",
+            limit=limits.open_jobs,
+            used=used,
+            retry_after_sec=_RETRY_SEC,
         )
 
 

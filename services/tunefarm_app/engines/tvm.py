@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ from tunefarm_app.engines.interface import (
     NetworkFiles,
     OnProgress,
 )
+from tunefarm_app.engines.kept_children import KeptChildren
 from tunefarm_app.engines.remote_device import remote_device
 from tunefarm_app.identity.tickets import GatewayWay
 from tunefarm_app.settings import Settings
@@ -35,14 +33,11 @@ from tunefarm_tuning.core.latency import Latency, TimedAgain
 from tunefarm_tuning.frontend.extraction import check_workloads, extract_tasks
 from tunefarm_tuning.frontend.importing import import_with_tasks
 from tunefarm_tuning.frontend.quantising import quantise_model
-from tunefarm_tuning.measure.builder.local import LocalBuilder
 from tunefarm_tuning.measure.calibration import CalibrationRun, calibrate
 from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.measure.interfaces import MeasureOption
 from tunefarm_tuning.measure.peak import Peak, measure_peak
-from tunefarm_tuning.measure.runner.rpc import RpcRunner
 from tunefarm_tuning.process import ChildClosed, ChildLimits, in_background
-from tunefarm_tuning.process.device_address import DeviceAddress
 from tunefarm_tuning.process.model_child import ImportLimits
 from tunefarm_tuning.process.warm import WARM
 from tunefarm_tuning.records.history import History
@@ -57,8 +52,6 @@ from tunefarm_tuning.workload.precision import Precision
 from tunefarm_tuning.workload.shapes import GivenShape
 from tunefarm_tuning.workload.task import TuningTask
 
-_MAX_RUNNERS = 4
-_COST_MODEL = "tunefarm_tuning.cost_model.xgb"
 _DRAFT_BLOCKS = 3
 """Samples of a draft's latency: other work disturbs them in any case."""
 _QUICK_TIMING_SEC, _QUICK_BLOCKS = 5.0, 10
@@ -68,8 +61,7 @@ _NETWORK_TIMEOUT_SEC = 60.0
 class TvmEngine:
     """Implements `Engine`.
 
-    Compilers and measuring processes take seconds to start and a quarter of a gigabyte each: they are kept from
-    step to step, and ended after `Settings.engine_idle_sec` without one. From a device's first calibration on, the next child
+    Compilers and measuring processes are kept from step to step (`KeptChildren`). From a device's first calibration on, the next child
     that reads a network is started before it is needed (`Settings.warm_children`).
 
     Args:
@@ -88,22 +80,14 @@ class TvmEngine:
         self._reach = reach
         self._settings = settings
         self._gateway = gateway
-        self._lock = threading.Lock()
-        self._builder: LocalBuilder | None = None
-        self._runners: OrderedDict[DeviceAddress, RpcRunner] = OrderedDict()
-        self._idle: threading.Timer | None = None
-        self._uses = 0
-        self._owner: str | None = None
+        self._kept = KeptChildren(settings.build_workers, settings.engine_idle_sec)
 
     @property
     def toolchain(self) -> str:
         return toolchain_key()
 
     def serve(self, owner: str | None) -> None:
-        with self._lock:
-            is_another, self._owner = owner != self._owner, owner
-        if is_another:
-            self._end_children()
+        self._kept.serve(owner)
 
     def import_model(
         self,
@@ -179,15 +163,15 @@ class TvmEngine:
 
     @contextmanager
     def measuring(self, device: Device, *, cancellation: Cancellation) -> Iterator[MeasureOption]:
-        builder, runner = self._take(device)
+        builder, runner = self._kept.take(self._remote(device))
         try:
             with cancellation.attach(builder), cancellation.attach(runner):
                 yield MeasureOption(builder=builder, runner=runner)
         finally:
             if cancellation.cancelled:
-                self._end_children()  # the children were closed during the work: start new ones next time
+                self._kept.close()  # the children were closed during the work: start new ones next time
             else:
-                self._rest()
+                self._kept.rest()
 
     def calibrate(self, device: Device, *, cancellation: Cancellation) -> CalibrationRun:
         return calibrate(self._remote(device), Target.from_json(device.target), cancellation=cancellation)
@@ -219,7 +203,7 @@ class TvmEngine:
         if is_draft:
             history = _for_this_machine(history)
         else:
-            self._end_children()  # the compiler needs their memory
+            self._kept.close()  # the compiler needs their memory
         inputs = output.with_suffix(".npz") if is_draft and not model.parts else None
         with in_background() if is_draft else nullcontext():
             artifact = compile_model(
@@ -277,7 +261,7 @@ class TvmEngine:
     def time_network(
         self, files: NetworkFiles, *, device: Device, sampling_sec: float, cancellation: Cancellation
     ) -> Latency:
-        builder, runner = self._take(device)
+        builder, runner = self._kept.take(self._remote(device))
         try:
             with cancellation.attach(runner):
                 return time_network(
@@ -292,9 +276,9 @@ class TvmEngine:
             raise CancelledError("the timing was cancelled") from error
         finally:
             if cancellation.cancelled:
-                self._end_children()
+                self._kept.close()
             else:
-                self._rest()
+                self._kept.rest()
 
     def runs_here(self, target: Target) -> bool:
         return is_for_this_cpu(target)
@@ -310,7 +294,7 @@ class TvmEngine:
         device: Device,
         cancellation: Cancellation,
     ) -> TimedAgain:
-        self._end_children()  # they would disturb it
+        self._kept.close()  # they would disturb it
         return time_again(
             artifact,
             model,
@@ -333,56 +317,10 @@ class TvmEngine:
 
     def close(self) -> None:
         WARM.keep(0)
-        self._end_children()
-
-    def _take(self, device: Device) -> tuple[LocalBuilder, RpcRunner]:
-        with self._lock:
-            self._uses += 1
-            if self._builder is None:
-                self._builder = LocalBuilder(workers=self._settings.build_workers)
-                self._builder.spawn()
-                # XGBoost takes as long to load as TVM, which that child does meanwhile, as does the one that measures.
-                threading.Thread(
-                    target=import_module, args=(_COST_MODEL,), name="load-xgboost", daemon=True
-                ).start()
-            remote = self._remote(device)
-            key = remote.address
-            if key not in self._runners:
-                self._runners[key] = RpcRunner(remote)
-                self._runners[key].spawn(self._builder.folder)
-            self._runners[key].use_lease(remote.fence, clock_mhz=remote.clock_mhz)
-            self._runners.move_to_end(key)
-            while len(self._runners) > _MAX_RUNNERS:
-                self._runners.popitem(last=False)[1].close()
-            return self._builder, self._runners[key]
+        self._kept.close()
 
     def _remote(self, device: Device) -> RemoteDevice:
         return self._reach(device, self._gateway)
-
-    def _rest(self) -> None:
-        """End the children later, unless there is work by then."""
-        with self._lock:
-            if self._idle is not None:
-                self._idle.cancel()
-            self._idle = threading.Timer(
-                self._settings.engine_idle_sec, self._end_children, kwargs={"unless_used_since": self._uses}
-            )
-            self._idle.daemon = True
-            self._idle.start()
-
-    def _end_children(self, *, unless_used_since: int | None = None) -> None:
-        with self._lock:
-            if unless_used_since is not None and unless_used_since != self._uses:
-                return
-            if self._idle is not None:
-                self._idle.cancel()
-                self._idle = None
-            builder, self._builder = self._builder, None
-            runners, self._runners = self._runners, OrderedDict()
-        if builder is not None:
-            builder.close()
-        for runner in runners.values():
-            runner.close()
 
 
 def _for_this_machine(history: History) -> History:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from tunefarm_app.access.quotas import check_own
+from tunefarm_app.access.quotas import check_measurement, check_own
 from tunefarm_app.jobs.artifacts import artifact_of, artifact_path
 from tunefarm_app.leases.device_turns import FOR_A_WORKER, without_device
 from tunefarm_app.report.measurements import measured_beside, measurements_of, to_measure_beside
@@ -54,7 +54,7 @@ def measure_again(services: Services, job_id: str, *, baselines: Sequence[str] =
         InvalidInputError: ``unknown-baseline``.
         NotFoundError: ``job-not-found``, ``model-deleted``; ``artifact-not-kept`` if retention deleted the artifact.
         ConflictError: ``no-artifact`` if the job has none.
-        QuotaError: ``quota-own-jobs``.
+        QuotaError: ``quota-own-jobs``, ``quota-open-jobs``.
     """
     asked = parse_baselines(baselines)
     with services.uow.write() as repos:
@@ -68,6 +68,7 @@ def measure_again(services: Services, job_id: str, *, baselines: Sequence[str] =
         step = _newest_step(repos, job_id)
         is_new = step is None or step.state not in _OPEN
         if step is None or is_new:
+            check_measurement(repos)
             # It belongs to no job: that has ended.
             step = repos.steps.add(
                 StepKind.MEASURE,

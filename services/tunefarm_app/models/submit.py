@@ -168,6 +168,7 @@ def bind_model(
         replaced = repos.models.get(model.id, deleted=True)
         if replaced.needs_binding and submitted.model.id != model.id:
             repos.models.delete(model.id)
+            repos.audit.note(AuditAction.MODEL_DELETED, model.id, replaced_by=submitted.model.id)
             if submitted.created:
                 repos.models.take_version(submitted.model.id, of=model)
                 submitted = replace(submitted, model=repos.models.get(submitted.model.id))

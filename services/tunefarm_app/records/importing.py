@@ -15,6 +15,7 @@ import structlog
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.json_text import UNSTORABLE
 from tunefarm_app.storage.rows import is_current
+from tunefarm_db.acting import acting
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import AuditAction, NewRecord, Space
 from tunefarm_tuning.core.errors import InvalidRecordError
@@ -34,7 +35,7 @@ _LONGEST = {
     "space_key": 200,
     "tuner": 100,
 }
-_MESSAGE, _JSON, _SAMPLES = 4000, 20_000, 10_000
+_MESSAGE, _JSON, _SAMPLES = 4000, 20_000, 1000
 _SAMPLES_TELL = 3
 """So many equal samples are of one measurement."""
 _CLOCKS_APART_SEC = 86400.0
@@ -113,7 +114,7 @@ def import_records(
             for key, group in by_workload.items()
             for record in _new_records(known, key, group, left_out, keep_unknown=keep_unknown)
         ]
-        repos.records.add_many([_row(record) for record in added])
+        repos.records.add_many([_row(record, acting().owner) for record in added])
         unchecked = sum(known.space_of(record) is None for record in added)
         repos.audit.note(AuditAction.RECORDS_IMPORTED, records=len(added))
     log.info(
@@ -218,7 +219,7 @@ def _timing(record: TuningRecord) -> tuple[Any, ...]:
     )
 
 
-def _row(record: TuningRecord) -> NewRecord:
+def _row(record: TuningRecord, owner: str | None) -> NewRecord:
     return NewRecord(
         workload_key=record.workload_key,
         target_key=record.target_key,
@@ -235,6 +236,7 @@ def _row(record: TuningRecord) -> NewRecord:
         message=clean(record.message, _MESSAGE),
         extra=dict(record.extra),
         confirmed=record.confirmed,
+        owner=owner,
     )
 
 
@@ -255,8 +257,12 @@ def _check(record: TuningRecord) -> None:
         raise InvalidRecordError("measured_at is in the future")
     if not all(SHORTEST_SEC <= sample <= LONGEST_SEC for sample in record.samples_sec):
         raise InvalidRecordError("samples_sec must be seconds of a call, from a nanosecond to a day")
-    if len(record.samples_sec) > _SAMPLES or len(record.config.key) > _JSON:
-        raise InvalidRecordError("the samples or the config are too long")
+    if len(record.samples_sec) > _SAMPLES:
+        raise InvalidRecordError(
+            f"it has {len(record.samples_sec)} samples, and a record of the farm at most {_SAMPLES}: leave some out"
+        )
+    if len(record.config.key) > _JSON:
+        raise InvalidRecordError(f"the config has more than {_JSON} characters")
     try:
         extra = json.dumps(dict(record.extra), allow_nan=False, ensure_ascii=False)
     except (ValueError, RecursionError) as error:

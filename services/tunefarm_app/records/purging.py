@@ -1,4 +1,4 @@
-"""Purging: removes the records of a device whose measurements are not trusted."""
+"""Purging: removes records that are not trusted: those that a device measured, or that a key imported."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import structlog
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.rows import best_latency_sec
 from tunefarm_db.repositories.records.purges import Purged
+from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import AuditAction
 
 log = structlog.stdlib.get_logger(__name__)
@@ -39,8 +40,7 @@ def purge_records(
         purged = repos.purges.purge_device(device.id, **origin)
         if not origin:  # timings of networks do not say which session they are of
             repos.network_timings.purge_device(device.id)
-        for job_id in purged.shown_by:
-            repos.jobs.set_best_latency(job_id, best_latency_sec(repos.jobs.tasks(job_id)))
+        _show_what_is_left(repos, purged)
         repos.audit.note(AuditAction.RECORDS_PURGED, device.id, records=purged.records, **origin)
     log.warning(
         "records purged",
@@ -52,3 +52,34 @@ def purge_records(
         by_key_id=by_key_id,
     )
     return purged
+
+
+def purge_imports(services: Services, key_id: str, *, by_key_id: str | None = None) -> Purged:
+    """Delete the records that a key, or another one of its rotation, imported, and show the best that is left.
+
+    Args:
+        services: The process's services.
+        key_id: The key; it may have been revoked.
+        by_key_id: The key of the request, for the log.
+
+    Raises:
+        NotFoundError: ``key-not-found``.
+    """
+    with services.uow.write() as repos:
+        owner = repos.api_keys.get(key_id).owner
+        purged = repos.purges.purge_imports(owner)
+        _show_what_is_left(repos, purged)
+        repos.audit.note(AuditAction.RECORDS_PURGED, owner, records=purged.records)
+    log.warning(
+        "imported records purged",
+        owner=owner,
+        records=purged.records,
+        used_by=list(purged.used_by),
+        by_key_id=by_key_id,
+    )
+    return purged
+
+
+def _show_what_is_left(repos: Repositories, purged: Purged) -> None:
+    for job_id in purged.shown_by:
+        repos.jobs.set_best_latency(job_id, best_latency_sec(repos.jobs.tasks(job_id)))

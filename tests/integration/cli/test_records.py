@@ -219,6 +219,9 @@ def test_a_devices_records_are_purged(run: Any, farm: Any, client: Client) -> No
     assert "2 records deleted" in run("records", "purge", "--device", device.id).stdout
     none = parsed(run("records", "purge", "--device", device.id, "--json"))
     assert none == {"records": 0, "measured_by": [], "used_by": []}
+    assert "0 records deleted" in run("records", "purge", "--key", client.keys.list()[0].id).stdout
+    for wrong in ((), ("--key", "k", "--device", "d"), ("--key", "k", "--ticket", "t")):
+        assert "name a --device" in run("records", "purge", *wrong, code=2).stderr
     token = run("device", "token", "--guest", "--device-key", "guests").stdout.strip()
     assert token.startswith("tfk_")
 

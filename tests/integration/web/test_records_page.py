@@ -96,11 +96,13 @@ def test_a_record_tells_the_session_that_it_was_measured_in(browser: Browser, fa
     with farm.services.uow.write() as repos:
         record = repos.records.query(RecordFilter(job_id=done.id), limit=1).items[0]
         fields = {field.name: getattr(record, field.name) for field in dataclass_fields(NewRecord)}
-        origin = {"certificate_sha256": "0a" * 32, "ticket_jti": "ticket-of-it"}
+        origin = {"certificate_sha256": "0a" * 32, "ticket_jti": "ticket-of-it", "owner": "key-of-it"}
         (known,) = repos.records.add_many([NewRecord(**{**fields, **origin})])
     text = browser.page(f"/records/{known}").text
     assert "0a" * 32 in text
     assert "ticket-of-it" in text
+    assert "Imported by" in text
+    assert "key-of-it" in text
     assert str(record.device_id) in text
     assert "Certificate" not in browser.page(f"/records/{record.id}").text
 

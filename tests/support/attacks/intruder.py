@@ -25,11 +25,13 @@ class Intruder:
     Attributes:
         blob: The stranger's own model, which its child may read.
         environment: What its children get besides.
+        after: It takes over the children of modules in whose name this stands, by default all.
         reports: The ``done`` and ``refused`` attacks of each child.
     """
 
     blob: Path
     environment: dict[str, str]
+    after: str = ""
     reports: list[dict[str, Any]] = field(default_factory=list)
 
     def aim(self, **aims: Any) -> None:
@@ -67,8 +69,8 @@ def taken_over(intruder: Intruder) -> Iterator[None]:
         def __init__(self, *, env: dict[str, str]) -> None:
             super().__init__(env={**env, **intruder.environment})
 
-        def give_order(self, _module: str, **rest: Any) -> None:
-            super().give_order("hijacked", **rest)
+        def give_order(self, module: str, **rest: Any) -> None:
+            super().give_order("hijacked" if intruder.after in module else module, **rest)
 
         def read_line(self, *, deadline: float, max_bytes: int) -> bytes | None:
             line = super().read_line(deadline=deadline, max_bytes=max_bytes)

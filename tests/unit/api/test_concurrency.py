@@ -80,6 +80,27 @@ def test_a_key_may_have_a_quarter() -> None:
         pass
 
 
+def test_streams_metrics_and_heartbeats_have_a_quarter_each(
+    app: FastAPI, client: TestClient, device: dict[str, Any], problem: Any
+) -> None:
+    """Before, nobody counted them: behind a proxy, a key with the scope read could hold all connections of the API by streams."""
+    under_way = app.state.under_way = RequestsUnderWay(4)
+    key = str(client.headers["Authorization"]).removeprefix("Bearer ")
+    client.post("/sign-in", data={"key": key}, headers={"Sec-Fetch-Site": "same-origin"})
+    beat = f"/v1/devices/{device['id']}/heartbeat"
+    requests = {
+        "streams": lambda: client.get("/live"),
+        "metrics": lambda: client.get("/metrics"),
+        "heartbeats": lambda: client.post(beat, json={"ready": True}),
+    }
+    for kind, request in requests.items():
+        with under_way.counted_for(key.split("_")[1], kind):
+            problem(request(), 429, "too-many-at-once")
+            assert client.get("/v1/jobs").status_code == 200
+            for other in requests.keys() - {kind, "streams"}:
+                assert requests[other]().status_code == 200
+
+
 def test_any_number() -> None:
     under_way = RequestsUnderWay(0)
     with ExitStack() as stack:

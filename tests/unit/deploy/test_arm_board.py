@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import configparser
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,3 +111,14 @@ def test_the_unit_calls_the_command_as_it_is() -> None:
     assert options == {"--url", "--device-key", "--work-dir"}
     assert all(option in told.stdout for option in options)
     assert "TUNEFARM_ENROLMENT_TOKEN" in told.stdout
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_systemd_knows_everything_that_the_unit_says(tmp_path: Path) -> None:
+    unit = tmp_path / "tunefarm-device.service"
+    text = (ROOT / "deploy" / unit.name).read_text()
+    unit.write_text(text.replace("/opt/tunefarm/bin/tunefarm", shutil.which("true") or ""))
+    ran = subprocess.run(
+        ["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")

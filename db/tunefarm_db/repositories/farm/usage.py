@@ -13,11 +13,12 @@ from tunefarm_db.tables import (
     ModelRow,
     ReservedBytesRow,
     SampleFileRow,
+    StepRow,
     UploadRow,
     table_of,
 )
 from tunefarm_db.tables.columns import db_now
-from tunefarm_db.values import Job, ModelState, UploadState
+from tunefarm_db.values import Job, ModelState, StepKind, StepState, UploadState
 
 _JOBS = table_of(JobRow)
 _RESERVED = table_of(ReservedBytesRow)
@@ -71,6 +72,16 @@ class Usage(Repository):
         """Return an owner's jobs that have not ended."""
         query = select(_JOBS).where(JobRow.owner == owner, JobRow.state.in_(sorted(OPEN_STATES)))
         return self._all(Job, query)
+
+    def open_measurements(self, owner: str) -> int:
+        """Return how many artifacts of an owner's jobs are being measured again, or wait for it."""
+        jobs = select(JobRow.id).where(JobRow.owner == owner)
+        query = select(func.count()).where(
+            StepRow.state.in_((StepState.READY, StepState.LEASED)),
+            StepRow.kind == StepKind.MEASURE,
+            StepRow.subject_id.in_(jobs),
+        )
+        return int(self._run(query).scalar_one())
 
     def searched_sec(self, owner: str, within_sec: float) -> float:
         """Return the seconds of search of an owner's jobs that ended in the last `within_sec`."""

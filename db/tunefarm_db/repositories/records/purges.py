@@ -1,11 +1,11 @@
-"""Purges: the records of a device that cannot be trusted go, with everything that rests on them."""
+"""Purges: records that cannot be trusted go, of a device or imported by a key, with everything that rests on them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import ColumnElement, delete, select, update
 
 from tunefarm_db.repositories.base import Repository, equal
 from tunefarm_db.repositories.records.records import KEY, Records, config_key
@@ -52,11 +52,21 @@ class Purges(Repository):
     ) -> Purged:
         """Delete the records that a device measured: all of them and its peak, or those of a certificate or ticket of its alone.
 
-        A config whose confirmation goes counts by its other records again. Findings of compiles go, too, all of them: they do not
-        say which device they were made on, and are found out again.
+        Findings of compiles go, too, all of them: they do not say which device they were made on, and are found out again.
         """
         origin = {"certificate_sha256": certificate_sha256, "ticket_jti": ticket_jti}
-        where = (RecordRow.device_id == device_id, *equal(_RECORDS.c, **origin))
+        purged = self._purge(RecordRow.device_id == device_id, *equal(_RECORDS.c, **origin))
+        self._run(delete(table_of(FindingRow)))
+        if not any(origin.values()):
+            self._run(delete(table_of(DevicePeakRow)).where(DevicePeakRow.device_id == device_id))
+        return purged
+
+    def purge_imports(self, owner: str) -> Purged:
+        """Delete the records that an owner's keys imported."""
+        return self._purge(RecordRow.owner == owner)
+
+    def _purge(self, *where: ColumnElement[bool]) -> Purged:
+        """Delete records. A config whose confirmation goes counts by its other records again."""
         theirs = select(RecordRow.id).where(*where)
         rows = self._run(
             select(RecordRow.id, RecordRow.job_id, RecordRow.confirmed, RecordRow.space_key, RecordRow.config)
@@ -68,9 +78,6 @@ class Purges(Repository):
         self._run(delete(table_of(SourceRow)).where(SourceRow.record_id.in_(theirs)))
         self._run(update(table_of(TrialRow)).where(TrialRow.record_id.in_(theirs)).values(record_id=None))
         self._run(delete(_RECORDS).where(*where))
-        self._run(delete(table_of(FindingRow)))
-        if not any(origin.values()):
-            self._run(delete(table_of(DevicePeakRow)).where(DevicePeakRow.device_id == device_id))
         unconfirmed: dict[tuple[str, ...], set[tuple[str, str]]] = {}
         for row in rows:
             if row.confirmed:

@@ -321,6 +321,7 @@ class Record(Shown, Answer):
         cost_sec: Median seconds per call; None unless ok.
         certificate_sha256: SHA-256 of the certificate by which the device's agent was connected; None if the record came in another way.
         ticket_jti: Identifier of the token that opened the session of the measurement; None likewise.
+        owner: The API key that imported it; None for what the farm measured.
     """
 
     workload_key: str
@@ -335,6 +336,7 @@ class Record(Shown, Answer):
     tuner: str = ""
     certificate_sha256: str | None = None
     ticket_jti: str | None = None
+    owner: str | None = None
 
     @property
     def shapes(self) -> str:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from starlette.testclient import TestClient
 from tuning_records import RECORD
+from waiting import wait_until
 
-from tunefarm_app.access.api_keys import create_api_key
+from tunefarm_api.concurrency import RequestsUnderWay
+from tunefarm_app.access.api_keys import create_api_key, rotate_api_key
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.settings import Settings
 from tunefarm_db.values import Workload
@@ -171,3 +175,56 @@ def test_exported_lines_are_imported(client: TestClient) -> None:
     (listed,) = client.get("/v1/records").json()["items"]
     line = json.dumps({**json.loads(RECORD.to_json()), "kernel": listed["kernel"], "shapes": "1x8 float32"})
     assert send_text(client, line).json() == {"imported": 0, "left_out": {"on-record": 1}, "unchecked": 0}
+
+
+def test_what_a_key_imported_can_be_taken_back(client: TestClient, services: Services, problem: Any) -> None:
+    """Before, false times of a key with the scope write stayed for good, and nobody saw whose they were."""
+    key, text = create_api_key(services, name="liar", scopes=["read", "write"])
+    own = str(client.headers["Authorization"])
+    send(client, RECORD)
+    successor, rotated = rotate_api_key(services, key.id)
+    for number, token in enumerate((text, rotated)):
+        client.headers["Authorization"] = f"Bearer {token}"
+        send(client, replace(RECORD, samples_sec=(1e-9 * (number + 1),), extra={"confirmed": True}))
+    asked = {"key_id": successor.id}
+    problem(client.post("/v1/records/purge", json=asked), 403, "forbidden")
+    client.headers["Authorization"] = own
+    shown = client.get("/v1/records").json()["items"]
+    assert [item["owner"] for item in shown] == [key.id, key.id, own.split("_")[1]]
+    client.post(f"/v1/keys/{key.id}/revoke")
+    assert client.post("/v1/records/purge", json=asked).json() == {
+        "records": 2,
+        "measured_by": [],
+        "used_by": [],
+    }
+    (left,) = client.get("/v1/records/best").json()["items"]
+    assert left["cost_sec"] == RECORD.cost_sec
+    entry = client.get("/v1/audit", params={"action": "records-purged"}).json()["items"][0]
+    assert (entry["subject"], entry["details"]["records"]) == (key.id, 2)
+    problem(client.post("/v1/records/purge", json={"key_id": "0" * 16}), 404, "key-not-found")
+    for wrong in ({**asked, "device_id": "dev_x"}, {**asked, "ticket_jti": "t1"}, {}):
+        problem(client.post("/v1/records/purge", json=wrong), 422, "invalid-request")
+
+
+def test_a_record_has_no_more_samples_than_one_of_the_farm(client: TestClient, problem: Any) -> None:
+    """Before, ten thousand each: a page of 500 records took a gigabyte of the API's memory."""
+    assert send(client, replace(RECORD, samples_sec=(1e-3,) * 1000)).status_code == 200
+    refused = send(client, replace(RECORD, samples_sec=(1e-3,) * 1001))
+    assert "it has 1001 samples" in problem(refused, 422, "invalid-record")["detail"]
+
+
+def test_a_key_has_two_imports_at_once_and_one_is_read_at_a_time(
+    app: FastAPI, client: TestClient, problem: Any
+) -> None:
+    """Before, any number was: each takes some hundred megabytes of the API's memory while it is read."""
+    under_way: RequestsUnderWay = app.state.under_way
+    own = str(client.headers["Authorization"]).split("_")[1]
+    assert client.portal is not None
+    client.portal.call(under_way.importing.acquire)
+    with under_way.counted_import(own), ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(send, client, RECORD)
+        wait_until(lambda: under_way.imports(own) == 2, "the import to have begun")
+        problem(send(client, RECORD), 429, "too-many-at-once")
+        assert not waiting.done()
+        client.portal.call(under_way.importing.release)
+        assert waiting.result(60).json()["imported"] == 1

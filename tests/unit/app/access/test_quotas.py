@@ -77,13 +77,30 @@ def test_open_jobs(farm: Farm) -> None:
         job_of(farm, model.id)
         refused = refusal("quota-open-jobs", lambda: job_of(farm, model.id))
         assert refused.fields["limit"] == refused.fields["used"] == 2
-        assert "wait until a job ends" in refused.message
+        assert "wait until one ends" in refused.message
         cancel_job(farm.services, first.id)
         job_of(farm, model.id)
     job_of(farm, model.id)  # the farm's own, or another key's
     other = limited(farm, open_jobs=1)
     with act_as(acting_for(other)):
         job_of(farm, model.id)
+
+
+def test_an_artifact_that_is_measured_again_is_an_open_job(farm: Farm) -> None:
+    """Before, a key with limits could have any number measured at once, each of which holds a device."""
+    key = limited(farm, open_jobs=2)
+    model = farm.ready_model()
+    with act_as(acting_for(key)):
+        first, second = job_of(farm, model.id), job_of(farm, model.id)
+        farm.run_until_quiet()
+        measure_again(farm.services, first.id)
+        job_of(farm, model.id)
+        refused = refusal("quota-open-jobs", lambda: measure_again(farm.services, second.id))
+        assert refused.fields["used"] == 2
+        refusal("quota-open-jobs", lambda: job_of(farm, model.id))
+        assert measure_again(farm.services, first.id).state == "waiting", "the one that is under way"
+        farm.run_until_quiet()
+        assert measure_again(farm.services, second.id).state == "waiting"
 
 
 def test_many_requests_of_a_key_at_once_do_not_pass_its_limit(farm: Farm) -> None:

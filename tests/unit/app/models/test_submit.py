@@ -9,7 +9,7 @@ from tunefarm_app.models.submit import bind_model, check_shapes, check_values, s
 from tunefarm_app.storage.blob_store import StoredBlob
 from tunefarm_convert import check_head
 from tunefarm_db.acting import Acting, act_as
-from tunefarm_db.values import Model, ModelState
+from tunefarm_db.values import AuditAction, Model, ModelState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, InvalidModelError, NotFoundError
 
 
@@ -178,6 +178,10 @@ def test_a_file_is_bound_without_another_upload(farm) -> None:
         {"sr": 16000},
     )
     assert farm.model(model.id).state is ModelState.DELETED, "the new model takes its place"
+    with farm.services.uow.write() as repos:
+        repos.audit.seal()
+        entry = repos.audit.page(action=AuditAction.MODEL_DELETED, limit=1).items[0]
+    assert (entry.subject, entry.details) == (model.id, {"replaced_by": submitted.model.id})
     farm.run()
     assert farm.model(submitted.model.id).state is ModelState.READY
     other = bind_model(farm.services, submitted.model.id, shapes={"x": [2, 8]}, values={})

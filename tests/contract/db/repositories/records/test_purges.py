@@ -1,4 +1,4 @@
-"""Purges of a device's records, on both databases."""
+"""Purges of records of a device, or of an import, on both databases."""
 
 from __future__ import annotations
 
@@ -109,3 +109,23 @@ def test_of_a_device_the_records_of_one_certificate_or_ticket_go(
         assert (left[ids[2]].certificate_sha256, left[ids[2]].ticket_jti) == (renewed, "t3")
         assert left[ids[3]].certificate_sha256 is left[ids[3]].ticket_jti is None
         assert repos.peaks.get(device.id) is not None
+
+
+def test_what_a_key_imported_goes_and_what_it_hid_counts_again(uow: UnitOfWork, new_record: Any) -> None:
+    with uow.write() as repos:
+        honest, other = repos.records.add_many(
+            [new_record(cost_sec=3e-3), new_record(cost_sec=9e-3, owner="key-of-another")]
+        )
+        hiding = new_record(cost_sec=5e-2, confirmed=True, owner="liar")
+        false = new_record(cost_sec=1e-9, config=[0, [[8, 1], 3]], owner="liar")
+        repos.records.add_many([hiding, false])
+        repos.findings.store({"f": {"x": 1}})
+        assert repos.records.best(["w1"], **PLATFORM)["w1"].cost_sec == 1e-9
+    with uow.write() as repos:
+        assert repos.purges.purge_imports("nobody").records == 0
+        assert repos.purges.purge_imports("liar").records == 2
+    with uow.read() as repos:
+        left = {record.id: record.superseded for record in repos.records.query().items}
+        assert left == {honest: False, other: False}
+        assert repos.records.best(["w1"], **PLATFORM)["w1"].id == honest
+        assert repos.findings.find("f", age_sec=100.0) is not None, "a compile found it out on a device"
