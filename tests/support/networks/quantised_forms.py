@@ -72,14 +72,12 @@ def grouped(
     return graph.model()
 
 
-def transposed(groups: int) -> onnx.ModelProto:
+def transposed() -> onnx.ModelProto:
     """A transposed convolution of 16 channels and 16 results, which becomes one of four phases."""
     graph = Quantised()
     x = graph.rounded(graph.input("x", SHAPE), 0.011, np.uint8)
-    weights = graph.weights([16, 16 // groups, 4, 4], None if groups > 1 else 1)
-    y = graph.node(
-        "ConvTranspose", x, weights, kernel_shape=[4, 4], strides=[2, 2], pads=[1] * 4, group=groups
-    )
+    weights = graph.weights([16, 16, 4, 4], 1)
+    y = graph.node("ConvTranspose", x, weights, kernel_shape=[4, 4], strides=[2, 2], pads=[1] * 4)
     graph.output(graph.rounded(graph.node("Relu", y), 0.02, np.uint8))
     return graph.model()
 
@@ -141,9 +139,7 @@ FORMS: dict[str, onnx.ModelProto] = {
     "groups, dynamic, zero points": dynamic(
         SHAPE, [32, 8, 3, 3], np.uint8, 140, pads=[1] * 4, kernel_shape=[3, 3], group=2
     ),
-    "transposed": transposed(1),
-    "groups, transposed": transposed(2),
-    "depthwise, transposed": transposed(16),
+    "transposed": transposed(),
     "depthwise, odd, s8": grouped(6, 6, 6, (9, 7), np.int8, strides=[2, 1]),
     "depthwise, seven": grouped(7, 7, 7),
     "depthwise, twelve": grouped(12, 12, 12),

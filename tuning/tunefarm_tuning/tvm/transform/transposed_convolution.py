@@ -25,11 +25,14 @@ _CONVOLUTIONS: dict[str, tuple[Callable[..., Any], str, str]] = {
 }
 """The plain convolution and the supported layouts of data and weights, by operator."""
 
+_LEAST_OF_A_GROUP = 16
+
 
 def decompose_transposed_convolutions(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with its transposed convolutions replaced by sub-pixel convolutions.
 
-    Those by constant weights, of static shapes, without dilation are replaced.
+    Those by constant weights, of static shapes, without dilation are replaced; of groups, those of 16 channels or more: smaller ones, as
+    of depthwise convolutions, fill vectors worse than their image is shuffled (1.5 to 2.4 times as long on a Zen 3).
     """
     return rewrite_calls(mod, _decompose)
 
@@ -82,12 +85,19 @@ def _is_supported(call: Any) -> bool:
     _, layout, kernel_layout = _CONVOLUTIONS[call.op.name]
     return (
         isinstance(weight, tvm.ir.GenericConst)
+        and (attributes.groups == 1 or _channels_of_a_group(call) >= _LEAST_OF_A_GROUP)
         and all(int(dilation) == 1 for dilation in attributes.dilation)
         and (attributes.data_layout, attributes.kernel_layout) == (layout, kernel_layout)
         and attributes.out_layout in ("", layout)
         and all(isinstance(size, tirx.IntImm) for shape in (data.ty.shape, call.ty.shape) for size in shape)
         and str(call.ty.dtype) == str(weight.value.dtype)
     )
+
+
+def _channels_of_a_group(call: Any) -> int:
+    """Return how many channels a group takes or gives, whichever is less."""
+    inputs, outputs, *_ = _sizes(call.args[1].ty.shape)
+    return min(inputs // int(call.attrs.groups), outputs)
 
 
 def _phase_weights(weight: NDArray[Any], groups: int, strides: list[int], taps: list[int]) -> NDArray[Any]:

@@ -51,9 +51,9 @@ INSTRUCTIONS = {"512": (AVX512, "vpdpbusd", "%zmm"), "256": (AVX, "vpdpbusd", "%
     "256 pairs": (AVX2, "vpmaddwd", "%ymm"),
 }
 """Targets, what their kernels multiply with, and its registers."""
-IN_FLOATS = {
-    "512 pairs": {"groups of four", "depthwise, seven", "depthwise, twelve", "depthwise, transposed"}
-} | {"256 pairs": {"depthwise, seven"}}
+IN_FLOATS = {"512 pairs": {"groups of four", "depthwise, seven", "depthwise, twelve"}} | {
+    "256 pairs": {"depthwise, seven"}
+}
 """Of few products or few results in a group, which take no fewer instructions of two products each than of floats."""
 
 
