@@ -41,7 +41,8 @@ _HEARTBEAT = re.compile(r"/v1/devices/[^/]+/heartbeat")
 _BESIDE = {"/live": "streams", "/metrics": "metrics"}
 """Kinds of requests by path that are counted for their key alone, as heartbeats: the stream that an open page holds, and how the farm is.
 
-A farm that has much to do refuses none of them: a device whose heartbeats are refused goes offline, and its work is repeated elsewhere.
+A farm that has much to do refuses none of them for what others ask: a device whose heartbeats are refused goes offline, and its work is
+repeated elsewhere.
 """
 
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?")

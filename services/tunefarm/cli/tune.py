@@ -114,7 +114,7 @@ def tune_model(
         return
     if upload.name is not None and len(files) > 1:
         raise InvalidInputError("--name is for a single file, but you gave several", code="invalid-request")
-    _check_output(out, output, detach=detach)
+    _check_output(out, output, named=output, detach=detach)
     with _client(out, server, detach=detach) as client:
         run_sweep(
             out,
@@ -183,7 +183,7 @@ def _run(
         detach: Return when the job is created.
     """
     folder, artifact_name = artifact_file(output)
-    _check_output(out, folder, detach=detach)
+    _check_output(out, folder, named=output, detach=detach)
     with _client(out, server, detach=detach) as client:
         named: dict[str, Any] = {"tags": labels.tag or (), "note": labels.note or "", **terms}
         client.jobs.check(**named)  # a typo must not cost an upload
@@ -219,12 +219,12 @@ def _run(
     _show_results(out, handle.job, files, report)
 
 
-def _check_output(out: Output, folder: Path, *, detach: bool) -> None:
-    """Check that results can be written; with `detach`, which writes none, warn if a folder was named."""
+def _check_output(out: Output, folder: Path, *, named: Path, detach: bool) -> None:
+    """Check that results can be written; with `detach`, which writes none, warn if a folder or file was named."""
     if not detach:
         check_folder(folder)
-    elif folder != Path():
-        name = shlex.quote(str(folder))
+    elif named != Path():
+        name = shlex.quote(str(named))
         out.warning(
             f"--detach downloads nothing: `tunefarm jobs artifact JOB -o {name}` does, when the job has ended"
         )

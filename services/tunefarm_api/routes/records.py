@@ -87,7 +87,7 @@ async def add_records(
 
 @router.post("/records/purge", **operation("admin", "Purge records", 404))
 def purge_untrusted_records(body: RecordPurge, request: Request, services: ServicesDep) -> PurgedRecords:
-    """Deletes the records that a device measured (all, or only those of one certificate or ticket), and what compiles found out with them; or those that a key imported. Artifacts stay; `used_by` names their jobs."""
+    """Deletes the records that a device measured (all, or only those of one certificate or ticket), and what compiles found out there; or the records alone that a key imported. Artifacts stay; `used_by` names their jobs."""
     by_key_id = key_of(request).id
     with services.uow.read() as repos:
         key_id = body.key_id and repos.references.find("key", body.key_id)

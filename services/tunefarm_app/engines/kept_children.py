@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import OrderedDict
 from contextlib import suppress
 from importlib import import_module
@@ -18,7 +19,7 @@ from tunefarm_tuning.process.device_address import DeviceAddress
 _MAX_RUNNERS = 4
 _MAX_OWNERS = 3
 _SHARE_OF_AN_OWNER = 8
-"""Children that wait for an owner's next step may take an eighth of the memory."""
+"""Children that wait for an owner's next step may take an eighth of the memory, in each process of a worker."""
 _CHILD_BYTES = 256 << 20
 _COST_MODEL = "tunefarm_tuning.cost_model.xgb"
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -28,7 +29,7 @@ class KeptChildren(Closing):
     """Children of the last few owners, each of which another owner's jobs may have taken over.
 
     They take seconds to start, and a quarter of a gigabyte each. Those of an owner whose jobs alternate with others' wait
-    meanwhile, if the machine has the memory. Concurrency: any thread.
+    meanwhile, if the machine has the memory, and no longer than all children wait. Concurrency: any thread.
 
     Args:
         workers: How many processes build for an owner; one per core if None.
@@ -52,21 +53,31 @@ class KeptChildren(Closing):
 
     def take(self, remote: RemoteDevice) -> tuple[LocalBuilder, RpcRunner]:
         """Return what builds, and what measures on a device."""
-        ended: list[_Children] = []
         with self._lock:
             self._uses += 1
+            ended = self._pop_others()
+        for former in ended:  # before new ones take as much memory again
+            former.close()
+        with self._lock:
             if self._owner not in self._of:
-                self._of[self._owner] = _Children(LocalBuilder(workers=self._workers))
+                self._of[self._owner] = _Children(self._workers)
             self._of.move_to_end(self._owner)
             children = self._of[self._owner]
-            own_bytes = (children.builder.workers + 1) * _CHILD_BYTES
-            most = min(_MAX_OWNERS, max(1, self._memory_bytes // (_SHARE_OF_AN_OWNER * own_bytes)))
-            while len(self._of) > most:
-                ended.append(self._of.popitem(last=False)[1])
-            runner = children.runner(remote)
-        for former in ended:
-            former.close()
-        return children.builder, runner
+            children.used_at = time.monotonic()
+            return children.builder, children.runner(remote)
+
+    def _pop_others(self) -> list[_Children]:
+        """Take out the children of owners for whom they have waited too long, or for whom there is no memory beside the present one's."""
+        others = [owner for owner in self._of if owner != self._owner]
+        workers = self._workers or os.cpu_count() or 1
+        own_bytes = (workers + 1) * _CHILD_BYTES
+        most = min(_MAX_OWNERS, max(1, self._memory_bytes // (_SHARE_OF_AN_OWNER * own_bytes))) - 1
+        oldest = time.monotonic() - self._idle_sec
+        return [
+            self._of.pop(owner)
+            for position, owner in enumerate(others)
+            if position < len(others) - most or self._of[owner].used_at < oldest
+        ]
 
     def rest(self) -> None:
         """End the children later, unless there is work by then."""
@@ -97,10 +108,15 @@ class KeptChildren(Closing):
 class _Children(Closing):
     """The children of one owner. They start in the background."""
 
-    def __init__(self, builder: LocalBuilder) -> None:
-        self.builder = builder
+    def __init__(self, workers: int | None) -> None:
+        self.builder = LocalBuilder(workers=workers)
+        self.used_at = 0.0
         self._runners: OrderedDict[DeviceAddress, RpcRunner] = OrderedDict()
-        builder.spawn()
+        try:
+            self.builder.spawn()
+        except BaseException:
+            self.builder.close()
+            raise
         # XGBoost takes as long to load as TVM, which that child does meanwhile, as does the one that measures.
         threading.Thread(target=import_module, args=(_COST_MODEL,), name="load-xgboost", daemon=True).start()
 

@@ -241,6 +241,8 @@ def test_a_folder_that_cannot_be_written_costs_no_upload(
     assert error["message"].startswith(f"--output {tmp_path / folder}: {reason}")
     assert parsed(run, "models", "list") == []
     run("tune", model_file, "--trials", "4", "--output", model_file, "--detach")  # writes nothing
+    told = run("tune", model_file, "--trials", "4", "--output", "net.tunefarm", "--detach").stderr
+    assert "`tunefarm jobs artifact JOB -o net.tunefarm` does" in " ".join(told.split())
 
 
 def test_a_detached_job_is_paused_and_resumed(run: Any, farm: Any, tmp_path: Path) -> None:

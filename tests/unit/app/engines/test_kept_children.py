@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 
 import pytest
@@ -30,6 +31,17 @@ def test_the_last_few_owners_have_their_children_kept(gigabytes: int, owners: in
         take("another")  # in place of the one that waits longest
         kept_owners = [owner for owner in reversed(first) if take(owner) == first[owner]]
         assert kept_owners == list(reversed(first))[: owners - 1]
+
+
+def test_children_of_an_owner_without_steps_end_while_others_work() -> None:
+    with closing(KeptChildren(1, 0.2, memory_bytes=1 << 40)) as kept:
+        kept.serve("a")
+        former = kept.take(DEVICE)
+        time.sleep(0.3)
+        kept.serve("b")
+        kept.take(DEVICE)
+        kept.serve("a")
+        assert kept.take(DEVICE) != former
 
 
 def test_after_its_end_new_ones_are_started() -> None:

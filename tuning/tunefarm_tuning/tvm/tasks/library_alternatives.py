@@ -47,7 +47,7 @@ def find_library_alternatives(
 
     Args:
         module: The module.
-        target: A CPU that `codegen.onednn.can_call_onednn`.
+        target: A CPU for which `codegen.onednn.why_no_calls` gives no reason.
         besides: Names of kernels to leave out.
         weights: As for `primfunc_workloads`.
     """
