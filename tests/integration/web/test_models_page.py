@@ -319,25 +319,6 @@ def test_a_model_without_fixed_shapes_says_what_to_do_about_it_in_a_browser(brow
     assert hint not in browser.page(f"/models/{other.id}").text
 
 
-@pytest.mark.parametrize(
-    ("advice", "shapes", "words"),
-    [
-        ("; it runs, for example, with: --shape x=1,3", {"x": [1, 3]}, "with the shapes and values below"),
-        ("; it runs without shapes and values", {}, "leave the fields empty"),
-        (", for example: --shape x=1,3", {"x": [1, 3]}, "are a guess"),
-    ],
-)
-def test_the_form_for_shapes_says_whether_onnx_runtime_ran_with_them(
-    browser: Browser, farm, advice: str, shapes: dict[str, list[int]], words: str
-) -> None:
-    model_id = upload(browser, Scenario(tasks=1).to_bytes()).json()["model_id"]
-    with farm.services.uow.write() as repos:
-        fields = {"proposal": {"shapes": shapes, "values": {}}}
-        error = {"code": "unknown-input", "message": f"there is no input y{advice}", "fields": fields}
-        repos.models.set_failed(model_id, error)
-    assert words in browser.page(f"/models/{model_id}").text
-
-
 def test_the_page_says_what_onnx_runtime_runs(browser: Browser, farm) -> None:
     reason = {"operator": "NonMaxSuppression", "node": "'<nms>'", "reason": "is not supported"}
     kept = {"name": "kept", "shape": [None, 4], "dtype": "float32"}

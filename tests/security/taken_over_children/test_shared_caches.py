@@ -16,7 +16,7 @@ from app_farm import Farm, farm_settings, make_farm
 from onnx import TensorProto, helper, numpy_helper
 
 import tunefarm_tuning
-from tunefarm_app.engines.interface import CompiledFile, ImportedModel
+from tunefarm_app.engines.interface import CompiledFile, CompileTerms, ImportedModel
 from tunefarm_app.engines.replay import ReplayEngine
 from tunefarm_app.engines.tvm import TvmEngine
 from tunefarm_app.models.removal import delete_model
@@ -188,11 +188,13 @@ class Finding(ReplayEngine):
     def serve(self, owner: str | None) -> None:
         self.served.append(owner)
 
-    def compile(self, model: Model, target: Any, history: History, **terms: Any) -> CompiledFile:
+    def compile(
+        self, model: Model, target: Any, history: History, terms: CompileTerms, **how: Any
+    ) -> CompiledFile:
         findings = history.findings.within(target="t")
         self.knew.append(findings.find("kernel", {"workload": "w"}) is not None)
         findings.note("kernel", {"workload": "w"}, {"comparisons": []})
-        return super().compile(model, target, history, **terms)
+        return super().compile(model, target, history, terms, **how)
 
 
 def test_findings_of_one_key_count_for_no_other(farm: Farm) -> None:

@@ -160,9 +160,9 @@ def measure_job(
         out.data(measurements.raw)
         return
     rows = [taken.summary() for taken in measurements.items]
-    over = list(dict.fromkeys(name for row in rows for name in row if name.startswith("over ")))
-    named = ("", "device", "other work", "artifact", *over, "shown")
-    columns = ("measured", "device", "other work", ">artifact", *(f">{name}" for name in over), "shown")
+    speedups = list(dict.fromkeys(name for row in rows for name in row if name.startswith("speed-up ")))
+    named = ("", "device", "other work", "artifact", *speedups, "shown")
+    columns = ("measured", "device", "other work", ">artifact", *(f">{name}" for name in speedups), "shown")
     out.table(columns, [tuple(row.get(name, quantities.NONE) for name in named) for row in rows])
     if measurements.is_open:
         state = measurements.waiting or measurements.state

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
+from waiting import wait_until
 
 from tunefarm.cli.main import make_app
 from tunefarm_db import schema
@@ -50,6 +51,15 @@ def test_it_asks_the_server(run: Any, farm: Any) -> None:
     with farm.services.uow.write() as repos:
         (device,) = repos.devices.in_pool("pool")
         repos.devices.apply(device.id, DeviceEvent.QUARANTINE, "it smells burnt")
+
+    def is_failed() -> bool:
+        try:
+            run("doctor", "--json", code=1)
+        except AssertionError:
+            return False
+        return True
+
+    wait_until(is_failed, "another answer than the one that is kept for two seconds")
     result = run("doctor", "--json", code=1)
     assert json.loads(result.stdout)["ok"] is False
     row = checks(result)["server", "devices"]

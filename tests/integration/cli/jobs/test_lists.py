@@ -84,7 +84,15 @@ def test_models_have_names_and_versions(run: Any, farm: Any, client: Client, tmp
     run("models", "show", "ocr-rec@3", code=3)
     with farm.services.uow.write() as repos:
         refused = repos.models.add(name="open", sha256="0" * 64, size_bytes=1)
-        repos.models.set_failed(refused.id, {"code": "unknown-dimension", "message": "n is not fixed"})
+        repos.models.set_failed(
+            refused.id,
+            {
+                "kind": "InvalidModelError",
+                "code": "unknown-dimension",
+                "message": "n is not fixed",
+                "fields": {},
+            },
+        )
     assert "unknown-dimension" in run("models", "list").stdout, "the list says why"
     client.jobs.cancel(job.id)
 

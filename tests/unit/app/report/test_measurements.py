@@ -196,7 +196,7 @@ def test_a_report_shows_other_runtimes_as_onnx_runtime(farm: Farm) -> None:
     assert "not timed: not installed &lt;b&gt;" in page
     assert "OpenVINO, default precision (bfloat16) computes something else" in page
     assert page.count('class="openvino median"') == page.count('class="openvino-default median"') == 1
-    assert "Over OpenVINO, float32" in page, "the table of measurements has its column"
+    assert "Speed-up over OpenVINO, float32" in page, "the table of measurements has its column"
     job = farm.job(job_id)
     assert job.over_runtime == pytest.approx(2.5), "OpenVINO in float32: what computes less is not counted"
     assert [
