@@ -2,8 +2,7 @@
 
 In the order in which compiling a network meets them:
 
-- Whole layers that the importer makes kernels of: `recurrent` (LSTM, GRU, RNN, by a `recurrence`), `trees`, `coupling` (classes of a
-  support vector machine), `determinant`.
+- `layers`: kernels of whole layers, which are not tuned: recurrences, attentions, trees.
 - `dot_products`: convolutions and matrix products around a CPU's dot product instruction; `int8_kernels` in bytes, for quantised
   networks; `bfloat16_kernels` in bfloat16; `narrow_depthwise` of both. `float32_products` without such an instruction.
 - `legalize`, `scan`: kernels of single operators in the place of TVM's: NaN-safe extrema, linear resizing, running sums.

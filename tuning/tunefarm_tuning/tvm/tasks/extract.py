@@ -16,7 +16,7 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.relax_graph import entry_names, static_shape
 from tunefarm_tuning.tvm.base.reshapes import is_reshape
 from tunefarm_tuning.tvm.base.serialization import module_to_text
-from tunefarm_tuning.tvm.base.tir import CPU_ONLY, nodes_of, walk
+from tunefarm_tuning.tvm.base.tir import ATTENTION, CPU_ONLY, nodes_of, walk
 from tunefarm_tuning.tvm.kernels.weight_packing import kernel_calls, weights_of
 from tunefarm_tuning.tvm.tasks.workload_key import workload_key
 from tunefarm_tuning.workload.task import TensorSpec, TuningTask, Workload
@@ -43,6 +43,7 @@ class NotTunable(StrEnum):
     NO_LOOPS = "no-loops"  # a single element
     BYTE_DOTS = "byte-dots"  # of extractions by earlier releases, whose spaces had no smmla
     RECURRENT = "recurrent"  # computed step after step: its loops are written by hand
+    ATTENTION = "attention"  # likewise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +175,8 @@ def _why_not_tunable(func: tirx.PrimFunc) -> NotTunable | None:
         return NotTunable.RESHAPE
     if CPU_ONLY in func.attrs:
         return NotTunable.RECURRENT
+    if ATTENTION in func.attrs:
+        return NotTunable.ATTENTION
     has_loop = False
     for node in walk(func.body):
         if isinstance(node, tvm.ir.Op) and node.name in _CALLS_OUT:

@@ -26,7 +26,7 @@ from tunefarm_tuning.tvm.kernels.dot_products import (
     packed_groups,
 )
 from tunefarm_tuning.tvm.kernels.narrow_depthwise import narrow_depthwise_conv2d
-from tunefarm_tuning.tvm.transform.convolution import (
+from tunefarm_tuning.tvm.transform.convolutions.convolution import (
     CHANNELS_LAST,
     convolution_name,
     geometry,

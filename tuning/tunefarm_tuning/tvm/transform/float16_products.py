@@ -17,7 +17,7 @@ from tvm import relax
 
 from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main, tensor_dtype
 from tunefarm_tuning.tvm.base.tir import parts
-from tunefarm_tuning.tvm.transform.convolution import CHANNELS_LAST, convolution_name, groups_of
+from tunefarm_tuning.tvm.transform.convolutions.convolution import CHANNELS_LAST, convolution_name, groups_of
 from tunefarm_tuning.tvm.transform.narrow_products import NarrowProductRewriter, weights_rank
 from tunefarm_tuning.tvm.transform.weights.formats import store
 from tunefarm_tuning.workload.precision import Precision

@@ -38,7 +38,7 @@ from tunefarm_tuning.tvm.kernels.narrow_depthwise import (
     packed_taps,
     taps_of,
 )
-from tunefarm_tuning.tvm.transform.convolution import (
+from tunefarm_tuning.tvm.transform.convolutions.convolution import (
     CHANNELS_LAST,
     convolution_name,
     geometry,

@@ -18,8 +18,8 @@ from tunefarm_tuning.target.dot_products import ByteProducts
 from tunefarm_tuning.tvm.base.relax_graph import entry_names, rewrite_main
 from tunefarm_tuning.tvm.kernels.dot_products import BYTES
 from tunefarm_tuning.tvm.kernels.int8_kernels import MOST_PRODUCTS
-from tunefarm_tuning.tvm.kernels.recurrence import RECURRENCES, Recurrence, from_json
-from tunefarm_tuning.tvm.kernels.recurrent import recurrent_kernel, tiled_bytes
+from tunefarm_tuning.tvm.kernels.layers.recurrence import RECURRENCES, Recurrence, from_json
+from tunefarm_tuning.tvm.kernels.layers.recurrent import recurrent_kernel, tiled_bytes
 from tunefarm_tuning.tvm.kernels.weight_packing import kernel_arguments
 from tunefarm_tuning.tvm.transform.weights.formats import as_int8
 

@@ -13,7 +13,7 @@ from tvm import relax
 
 from tunefarm_tuning.tvm.base.relax_graph import rewrite_calls
 from tunefarm_tuning.tvm.base.tir import walk
-from tunefarm_tuning.tvm.transform.convolution import (
+from tunefarm_tuning.tvm.transform.convolutions.convolution import (
     CHANNELS_FIRST,
     CHANNELS_LAST,
     convolution_name,

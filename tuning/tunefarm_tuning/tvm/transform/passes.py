@@ -26,8 +26,11 @@ from tunefarm_tuning.tvm.base.index_bounds import bound_computed_indices
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import pipeline_name
 from tunefarm_tuning.tvm.kernels.weight_packing import mark_constants
+from tunefarm_tuning.tvm.transform.attention import fuse_attention
 from tunefarm_tuning.tvm.transform.bfloat16_products import multiply_bfloat16
 from tunefarm_tuning.tvm.transform.constant_indices import bound_constant_indices
+from tunefarm_tuning.tvm.transform.convolutions.narrow import widen_narrow_convolutions
+from tunefarm_tuning.tvm.transform.convolutions.transposed import decompose_transposed_convolutions
 from tunefarm_tuning.tvm.transform.float16_products import multiply_float16
 from tunefarm_tuning.tvm.transform.float32_arithmetic import (
     add_up_float16_in_float32,
@@ -43,7 +46,6 @@ from tunefarm_tuning.tvm.transform.int8_products import multiply_int8
 from tunefarm_tuning.tvm.transform.int8_recurrences import multiply_rounded_states
 from tunefarm_tuning.tvm.transform.layout import convert_layout, convolve_channels_last
 from tunefarm_tuning.tvm.transform.legalization import CPU_RULES, GPU_RULES, write_scans
-from tunefarm_tuning.tvm.transform.narrow_convolution import widen_narrow_convolutions
 from tunefarm_tuning.tvm.transform.simplify import (
     crop_kernels,
     drop_reshapes,
@@ -52,7 +54,6 @@ from tunefarm_tuning.tvm.transform.simplify import (
     simplify_takes,
     split_extremes,
 )
-from tunefarm_tuning.tvm.transform.transposed_convolution import decompose_transposed_convolutions
 from tunefarm_tuning.tvm.transform.transposes.cancel import cancel_transposes
 from tunefarm_tuning.tvm.transform.transposes.propagate_down import propagate_transposes_down
 from tunefarm_tuning.tvm.transform.transposes.propagate_up import propagate_transposes_up
@@ -140,6 +141,10 @@ def _multiplying_in(precision: Precision) -> Condition:
     return lambda context: context.precision is precision
 
 
+def _in_float32(context: PassContext) -> bool:
+    return context.on_cpu and not context.precision.multiplies
+
+
 def _ours(rewrite: Callable[[tvm.IRModule], tvm.IRModule]) -> Rewrite:
     """Return a pass of ours that does not depend on the context."""
     return lambda mod, _context: rewrite(mod)
@@ -160,6 +165,10 @@ def _fuse_operators(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
 
 def _fuse_horizontally(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
     return fuse_horizontally(mod, context.selection)
+
+
+def _fuse_attention(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
+    return fuse_attention(mod, context.target)
 
 
 def _mark_constants(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
@@ -242,6 +251,7 @@ PASSES: tuple[GraphPass, ...] = (
         "MultiplyFloat16", Level.SPECIALIZE, _ours(multiply_float16), _multiplying_in(Precision.FLOAT16)
     ),
     GraphPass("WidenNarrowConvolutions", Level.SPECIALIZE, _ours(widen_narrow_convolutions), _on_cpu),
+    GraphPass("FuseAttention", Level.SPECIALIZE, _fuse_attention, _in_float32),
     GraphPass("SplitExtremes", Level.SPECIALIZE, _ours(split_extremes), _on_cpu),
     GraphPass("WriteScans", Level.LOWER, _ours(write_scans), _on_cpu),
     # GPUs have their own kernels for sorting and sampling: made before the generic ones of LegalizeOps

@@ -20,7 +20,7 @@ from tvm import relax, topi
 from tunefarm_tuning.tvm.base.relax_graph import operator_name, static_shape, tensor_dtype
 from tunefarm_tuning.tvm.kernels.float32_products import cropped, float32_conv2d, float32_matmul
 from tunefarm_tuning.tvm.kernels.legalize import Legalize
-from tunefarm_tuning.tvm.transform.convolution import (
+from tunefarm_tuning.tvm.transform.convolutions.convolution import (
     CHANNELS_LAST,
     convolution_name,
     geometry,

@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import relax
 
 from tunefarm_tuning.tvm.base.relax_graph import entry_names, operator_name, rewrite_calls, static_shape
-from tunefarm_tuning.tvm.transform.convolution import CHANNELS_FIRST, convolution_name, convolve
+from tunefarm_tuning.tvm.transform.convolutions.convolution import CHANNELS_FIRST, convolution_name, convolve
 
 _MIN_SPLIT = 1 << 12
 _PARTS = (64, 32, 16, 8, 4, 2, 1)

@@ -15,7 +15,7 @@ from tunefarm_tuning.reference.comparison import compare_arrays
 from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
-from tunefarm_tuning.tvm.kernels.recurrence import Activation, Recurrence, from_json, to_json
+from tunefarm_tuning.tvm.kernels.layers.recurrence import Activation, Recurrence, from_json, to_json
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
 from tunefarm_tuning.workload.binding import Binding

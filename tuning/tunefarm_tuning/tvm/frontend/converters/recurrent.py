@@ -34,8 +34,8 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     symbolic_shape,
     text,
 )
-from tunefarm_tuning.tvm.kernels.recurrence import ACTIVATION_DEFAULTS, Activation, Recurrence
-from tunefarm_tuning.tvm.kernels.recurrent import recurrent_kernel
+from tunefarm_tuning.tvm.kernels.layers.recurrence import ACTIVATION_DEFAULTS, Activation, Recurrence
+from tunefarm_tuning.tvm.kernels.layers.recurrent import recurrent_kernel
 
 _USUAL = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 _CANDIDATE = 2  # the index of the candidate state among a GRU's gates

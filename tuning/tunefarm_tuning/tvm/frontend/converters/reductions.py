@@ -20,7 +20,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     needed_shape,
     rank_of,
 )
-from tunefarm_tuning.tvm.kernels.determinant import determinant_kernel
+from tunefarm_tuning.tvm.kernels.layers.determinant import determinant_kernel
 
 
 def convert_cum_prod(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:

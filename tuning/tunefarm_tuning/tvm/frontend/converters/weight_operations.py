@@ -19,7 +19,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     full_rank,
     needed_shape,
 )
-from tunefarm_tuning.tvm.kernels.recurrent import TILE, tiled
+from tunefarm_tuning.tvm.kernels.layers.recurrent import TILE, tiled
 
 
 def sliced_at(context: NodeContext, x: Any, number: int, first: int, last: int) -> Any:

@@ -19,7 +19,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     needed_open_shape,
     text,
 )
-from tunefarm_tuning.tvm.kernels.coupling import coupling_kernel
+from tunefarm_tuning.tvm.kernels.layers.coupling import coupling_kernel
 
 _LEAST_PROBABILITY = 1e-7
 """ONNX Runtime's lower bound of a pair's probability."""

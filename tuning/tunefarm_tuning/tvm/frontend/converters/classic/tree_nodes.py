@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 
 from tunefarm_tuning.tvm.frontend.node_context import UnsupportedFormError
-from tunefarm_tuning.tvm.kernels.trees import GROUP, Forest, packed_nodes
+from tunefarm_tuning.tvm.kernels.layers.trees import GROUP, Forest, packed_nodes
 
 _MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
 """As `TreeEnsemble` numbers them."""

@@ -25,7 +25,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     needed_open_shape,
     text,
 )
-from tunefarm_tuning.tvm.kernels.trees import forest_kernel
+from tunefarm_tuning.tvm.kernels.layers.trees import forest_kernel
 
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 """As `TreeEnsemble` numbers them."""

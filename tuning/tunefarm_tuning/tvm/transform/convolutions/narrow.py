@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tvm import relax
 
 from tunefarm_tuning.tvm.base.relax_graph import rewrite_calls, static_shape
-from tunefarm_tuning.tvm.transform.convolution import CHANNELS_LAST, convolution_name, convolve
+from tunefarm_tuning.tvm.transform.convolutions.convolution import CHANNELS_LAST, convolution_name, convolve
 
 _LANES = 8
 """Half a vector of AVX-512, two of NEON. The same for all CPUs, since a farm shares the tasks of a model among them."""

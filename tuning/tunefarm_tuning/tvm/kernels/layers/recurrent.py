@@ -21,7 +21,7 @@ from tunefarm_tuning.target.dot_products import BYTE_DOTS
 from tunefarm_tuning.tvm.base.tir import CPU_ONLY, IS_SCHEDULED, OPAQUE, whole
 from tunefarm_tuning.tvm.kernels.dot_products import BYTES, Array, add_byte_products
 from tunefarm_tuning.tvm.kernels.int8_kernels import shifted_zero
-from tunefarm_tuning.tvm.kernels.recurrence import RECURRENCES, Recurrence, to_json
+from tunefarm_tuning.tvm.kernels.layers.recurrence import RECURRENCES, Recurrence, to_json
 
 _LANES = 16
 TILE = 4 * _LANES

@@ -1,0 +1,337 @@
+"""The kernel of an attention for CPUs: softmax(query x key, scaled, plus a mask) x value, some rows of a head at a time.
+
+As three kernels, each of them writes or reads all scores: 54 MB for 1,500 frames and six heads, which no cache holds. Here a thread
+computes the scores of as many rows as the second cache holds, and the results of these rows from them. Keys and values are packed into
+panels first, as in a matrix product; the last block of rows begins earlier instead of ending later.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T  # noqa: N812  (as TVM's own documentation has it)
+
+from tunefarm_tuning.tvm.base.tir import ATTENTION, IS_SCHEDULED, OPAQUE, whole
+
+DTYPE = "float32"
+OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "divide": operator.truediv,
+}
+_ITEM_BYTES = 4
+_LEAST = -3.4028234663852886e38
+"""The largest of no scores, as in TVM's softmax: a row of minus infinities has no result there either."""
+_MOST_VECTORS, _FEWER_VECTORS = 4, 2
+"""Vectors of a tile on CPUs with short vectors and many registers, and on others."""
+_MOST_TILE_ROWS = 12
+_MOST_ROWS = 48
+_BLOCK_TILES = 0.15
+"""What reading keys and values costs, in tiles."""
+_VALUES_BYTES = 8 << 10
+"""Of a panel of values, the part that all rows of a block read before the next one: it stays in the first cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What is done to scores before the softmax.
+
+    Attributes:
+        operator: A key of `OPERATORS`.
+        number: The other operand; None if it is a tensor, which is an argument of the kernel.
+        shape: That tensor's, which numpy's rules broadcast to the scores'.
+    """
+
+    operator: str
+    number: float | None = None
+    shape: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """An attention.
+
+    Attributes:
+        query: Shape ``[..., rows, size]``.
+        key: ``[..., size, keys]``; leading dimensions that are missing or 1 are those of all heads.
+        value: ``[..., keys, columns]``, likewise.
+    """
+
+    query: tuple[int, ...]
+    key: tuple[int, ...]
+    value: tuple[int, ...]
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def scores(self) -> tuple[int, ...]:
+        """The shape of the scores."""
+        return (*self.query[:-1], self.key[-1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tiles:
+    """How the kernel is cut.
+
+    Attributes:
+        rows: Rows of a tile, whose sums stay in registers.
+        width: Its columns, whole vectors.
+        block: Rows whose scores are in the cache at a time, whole tiles.
+        keys: Keys whose values are in the first cache at a time.
+    """
+
+    rows: int
+    width: int
+    block: int
+    keys: int
+
+    @classmethod
+    def of(cls, attention: Attention, *, lanes: int, registers: int, second_cache_bytes: int) -> Tiles:
+        """Return the tiles for a CPU.
+
+        Args:
+            attention: The attention.
+            lanes: Floats of a vector.
+            registers: Registers for vectors.
+            second_cache_bytes: The part of the second cache that scores may take.
+        """
+        vectors = _MOST_VECTORS if lanes <= _MOST_VECTORS and registers > 16 else _FEWER_VECTORS
+        width, all_rows = lanes * vectors, attention.query[-2]
+        rows = min((registers - vectors - 1) // vectors, _MOST_TILE_ROWS, all_rows)
+        bytes_of_tile = rows * _padded(attention.key[-1], width) * _ITEM_BYTES
+        most = max(1, min(second_cache_bytes // bytes_of_tile, _MOST_ROWS // rows, all_rows // rows))
+        of_all_rows = -(-all_rows // rows)
+        # The last block computes some rows again; each block reads all keys and values again.
+        tiles = min(range(1, most + 1), key=lambda count: -(-of_all_rows // count) * (count + _BLOCK_TILES))
+        return cls(rows=rows, width=width, block=rows * tiles, keys=_VALUES_BYTES // (width * _ITEM_BYTES))
+
+
+def attention_kernel(attention: Attention, tiles: Tiles) -> tirx.PrimFunc:
+    """Return the kernel; its arguments are query, key, value, the tensors of the steps, and the result ``[..., rows, columns]``."""
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name("main")
+        T.func_attr({"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": OPAQUE, ATTENTION: True})
+        writer = _Writer(attention, tiles)
+        with T.sblock("attention"):
+            T.reads([whole(buffer) for buffer in writer.inputs])
+            T.writes([whole(writer.result)])
+            writer.write()
+    func: tirx.PrimFunc = builder.get().without_attr("global_symbol")
+    return func
+
+
+class _Writer:
+    """Writes the kernel, within TVM's builder."""
+
+    def __init__(self, attention: Attention, tiles: Tiles) -> None:
+        self._steps, self._tiles = attention.steps, tiles
+        self._heads = attention.query[:-2]
+        self._rows, self._size = attention.query[-2:]
+        self._keys, self._columns = attention.value[-2:]
+        self._query = _argument("query", attention.query)
+        self._key = _argument("key", attention.key)
+        self._value = _argument("value", attention.value)
+        self._operands = [
+            _argument(f"operand{position}", step.shape) if step.number is None else step.number
+            for position, step in enumerate(attention.steps)
+        ]
+        tensors = [operand for operand in self._operands if not isinstance(operand, float)]
+        self.inputs = [self._query, self._key, self._value, *tensors]
+        self.result = _argument("result", (*attention.query[:-1], self._columns))
+
+    def write(self) -> None:
+        """Write the loops over all heads, and over the blocks of their rows."""
+        tiles, heads = self._tiles, prod(self._heads)
+        width, blocks = tiles.width, -(-self._rows // tiles.block)
+        keys, columns = _padded(self._keys, width), _padded(self._columns, width)
+        self._packed_key = _buffer((heads, keys // width, self._size, width))
+        self._packed_value = _buffer((heads, columns // width, self._keys, width))
+        self._scores = _buffer((tiles.block, keys))
+        self._sums = _buffer((tiles.block,))
+        self._products = _buffer((tiles.block, columns))
+        with T.parallel(heads) as head:
+            self._pack(self._key, self._packed_key, head)
+            self._pack(self._value, self._packed_value, head)
+        with T.parallel(heads * blocks) as number:
+            head = number // blocks
+            first = tirx.min(number % blocks * tiles.block, self._rows - tiles.block)
+            self._write_scores(head, first)
+            self._write_exponentials()
+            self._write_products(head)
+            self._write_results(head, first)
+
+    def _pack(self, source: Any, packed: Any, head: Any) -> None:
+        """Copy a head's matrix into panels as wide as a tile, the last of them filled up with zeros."""
+        width, rows = self._tiles.width, int(source.shape[-2])
+        at = self._of_head(source, head)
+        panels, rest = divmod(int(source.shape[-1]), width)
+        if panels:
+            with T.serial(panels) as panel, T.serial(rows) as row, T.vectorized(width) as lane:
+                T.buffer_store(packed, source[(*at, row, panel * width + lane)], [head, panel, row, lane])
+        if rest:
+            with T.serial(rows) as row:
+                with T.serial(rest) as lane:
+                    T.buffer_store(
+                        packed, source[(*at, row, panels * width + lane)], [head, panels, row, lane]
+                    )
+                with T.serial(width - rest) as lane:
+                    T.buffer_store(packed, _float(0), [head, panels, row, rest + lane])
+
+    def _of_head(self, tensor: Any, head: Any) -> list[Any]:
+        """Return the indices of a head in a tensor's dimensions before the last two."""
+        sizes = [int(size) for size in tensor.shape[: max(0, len(tensor.shape) - 2)]]
+        indices: list[Any] = []
+        for size, heads in zip(reversed(sizes), reversed(self._heads), strict=False):
+            indices.insert(0, head % heads if size > 1 else 0)
+            head = head // heads
+        return indices
+
+    def _write_scores(self, head: Any, first: Any) -> None:
+        """Write the scores of a block of rows; those behind the last key are minus infinity."""
+        tiles = self._tiles
+        panels, rest = divmod(self._keys, tiles.width)
+        for begin, count, columns in ((0, panels, tiles.width), (panels, 1, rest)):
+            if count and columns:
+                with T.serial(count) as panel, T.serial(tiles.block // tiles.rows) as tile:
+                    self._write_tile_of_scores(head, first, begin + panel, tile * tiles.rows, columns)
+
+    def _write_tile_of_scores(self, head: Any, first: Any, panel: Any, begin: Any, columns: int) -> None:
+        width, at = self._tiles.width, self._of_head(self._query, head)
+
+        def products(row: Any, lane: Any, k: Any) -> Any:
+            return self._query[(*at, first + begin + row, k)] * self._packed_key[head, panel, k, lane]
+
+        sums = self._sum(self._size, products, lambda _row, _lane: _float(0))
+
+        def keep(row: Any, lane: Any) -> None:
+            score = self._after_steps(sums[row, lane], head, first + begin + row, panel * width + lane)
+            T.buffer_store(self._scores, score, [begin + row, panel * width + lane])
+
+        if columns == width:
+            self._for_each_lane(keep)
+            return
+        with T.unroll(self._tiles.rows) as row:
+            with T.serial(columns) as lane:
+                keep(row, lane)
+            with T.serial(width - columns) as lane:
+                T.buffer_store(
+                    self._scores, _float(float("-inf")), [begin + row, panel * width + columns + lane]
+                )
+
+    def _after_steps(self, score: Any, head: Any, row: Any, key: Any) -> Any:
+        for step, operand in zip(self._steps, self._operands, strict=True):
+            score = OPERATORS[step.operator](score, self._element(operand, head, row, key))
+        return score
+
+    def _element(self, operand: Any, head: Any, row: Any, key: Any) -> Any:
+        """Return a number, or the element of a tensor for a score."""
+        if isinstance(operand, float):
+            return _float(operand)
+        inner = [
+            index if int(size) > 1 else 0
+            for size, index in zip(reversed(operand.shape), (key, row), strict=False)
+        ]
+        return operand[(*self._of_head(operand, head), *reversed(inner))]
+
+    def _write_exponentials(self) -> None:
+        """Replace scores by their exponentials, and write the sum of each row."""
+        width, panels = self._tiles.width, -(-self._keys // self._tiles.width)
+        most, total = _buffer((width,)), _buffer((width,))
+        with T.serial(self._tiles.block) as row:
+            with T.vectorized(width) as lane:
+                T.buffer_store(most, _float(_LEAST), [lane])
+            with T.serial(panels) as panel, T.vectorized(width) as lane:
+                T.buffer_store(most, tirx.max(most[lane], self._scores[row, panel * width + lane]), [lane])
+            self._fold(most, row, tirx.max)
+            with T.vectorized(width) as lane:
+                T.buffer_store(total, _float(0), [lane])
+            with T.serial(panels) as panel:
+                with T.vectorized(width) as lane:
+                    at = [row, panel * width + lane]
+                    T.buffer_store(self._scores, tirx.exp(self._scores[tuple(at)] - self._sums[row]), at)
+                with T.vectorized(width) as lane:
+                    T.buffer_store(total, total[lane] + self._scores[row, panel * width + lane], [lane])
+            self._fold(total, row, operator.add)
+
+    def _fold(self, lanes: Any, row: Any, combine: Callable[[Any, Any], Any]) -> None:
+        """Combine the lanes of a vector into the number of a row."""
+        count = self._tiles.width
+        while count % 2 == 0:
+            count //= 2
+            with T.vectorized(count) as lane:
+                T.buffer_store(lanes, combine(lanes[lane], lanes[count + lane]), [lane])
+        T.buffer_store(self._sums, lanes[0], [row])
+
+    def _write_products(self, head: Any) -> None:
+        """Multiply exponentials and values, some keys after the other."""
+        pieces, rest = divmod(self._keys, self._tiles.keys)
+        if pieces:
+            self._add_products(head, 0, self._tiles.keys, begins=True)
+        if pieces > 1:
+            with T.serial(pieces - 1) as piece:
+                self._add_products(head, (piece + 1) * self._tiles.keys, self._tiles.keys, begins=False)
+        if rest:
+            self._add_products(head, pieces * self._tiles.keys, rest, begins=not pieces)
+
+    def _add_products(self, head: Any, first: Any, count: int, *, begins: bool) -> None:
+        tiles, products = self._tiles, self._products
+        panels = self._packed_value.shape[1]
+        with T.serial(panels) as panel, T.serial(tiles.block // tiles.rows) as tile:
+
+            def at(row: Any, lane: Any) -> list[Any]:
+                return [tile * tiles.rows + row, panel * tiles.width + lane]
+
+            sums = self._sum(
+                count,
+                lambda row, lane, k: (
+                    self._scores[tile * tiles.rows + row, first + k]
+                    * self._packed_value[head, panel, first + k, lane]
+                ),
+                lambda row, lane: _float(0) if begins else products[tuple(at(row, lane))],
+            )
+            self._for_each_lane(lambda row, lane: T.buffer_store(products, sums[row, lane], at(row, lane)))
+
+    def _write_results(self, head: Any, first: Any) -> None:
+        at = self._of_head(self.result, head)
+        with T.serial(self._tiles.block) as row, T.serial(self._columns) as column:
+            result = self._products[row, column] / self._sums[row]
+            T.buffer_store(self.result, result, [*at, first + row, column])
+
+    def _sum(
+        self, count: int, product: Callable[[Any, Any, Any], Any], start: Callable[[Any, Any], Any]
+    ) -> Any:
+        """Add products of a row, a column and one of `count` numbers to a start, a tile of sums in registers; return these."""
+        tiles = self._tiles
+        sums = T.sblock_alloc_buffer((tiles.rows, tiles.width), DTYPE, scope="local")
+        self._for_each_lane(lambda row, lane: T.buffer_store(sums, start(row, lane), [row, lane]))
+        with T.serial(count) as k:
+            self._for_each_lane(
+                lambda row, lane: T.buffer_store(sums, sums[row, lane] + product(row, lane, k), [row, lane])
+            )
+        return sums
+
+    def _for_each_lane(self, body: Callable[[Any, Any], None]) -> None:
+        with T.unroll(self._tiles.rows) as row, T.vectorized(self._tiles.width) as lane:
+            body(row, lane)
+
+
+def _argument(name: str, shape: Sequence[int]) -> Any:
+    return T.arg(name, T.Buffer(shape, DTYPE))
+
+
+def _buffer(shape: Sequence[int]) -> Any:
+    return T.sblock_alloc_buffer(shape, DTYPE)
+
+
+def _padded(count: int, width: int) -> int:
+    return -(-count // width) * width
+
+
+def _float(value: float) -> Any:
+    return tirx.const(value, DTYPE)

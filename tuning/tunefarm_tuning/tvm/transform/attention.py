@@ -1,0 +1,165 @@
+"""Replace the products and the softmax of an attention by one kernel, where its scores are too many for the caches.
+
+The pattern: ``matmul(softmax(steps(matmul(query, key))), value)`` in float32, of known sizes, whose scores nothing else reads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.base.relax_graph import (
+    entry_names,
+    operator_name,
+    rewrite_main,
+    static_shape,
+    tensor_dtype,
+)
+from tunefarm_tuning.tvm.default_schedules.stage import Machine
+from tunefarm_tuning.tvm.kernels.layers.attention import DTYPE, Attention, Step, Tiles, attention_kernel
+
+_LEAST_SCORES = 1 << 19
+"""Fewer scores stay in the caches from one kernel to the next. The same on all CPUs, since a farm shares the tasks of a model."""
+_LEAST_ROWS, _LEAST_KEYS = 16, 64
+_PRODUCT = "relax.matmul"
+_STEPS = {
+    "relax.multiply": "multiply",
+    "relax.divide": "divide",
+    "relax.add": "add",
+    "relax.subtract": "subtract",
+}
+_EITHER_WAY = frozenset({"multiply", "add"})
+
+
+def fuse_attention(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
+    """Return the module with its large attentions as one kernel each."""
+    rewritten = rewrite_main(mod, _AttentionRewriter(mod, Machine.of(target)))
+    result: tvm.IRModule = relax.transform.DeadCodeElimination(entry_names(rewritten))(rewritten)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """An attention in the graph: its shapes, and the kernel's arguments in order."""
+
+    attention: Attention
+    arguments: list[Any]
+
+
+@relax.expr_functor.mutator
+class _AttentionRewriter(relax.PyExprMutator):  # type: ignore[misc]
+    def __init__(self, mod: tvm.IRModule, machine: Machine) -> None:
+        super().__init__(mod)
+        self._machine = machine
+        self._values: dict[Any, Any] = {}
+        self._uses: Counter[Any] = Counter()
+        for name in entry_names(mod):
+            self._values.update(relax.analysis.get_var2val(mod[name]))
+            for value in [*self._values.values(), mod[name].body.body]:
+                relax.analysis.post_order_visit(value, self._count)
+
+    def _count(self, node: Any) -> None:
+        if isinstance(node, relax.Var):
+            self._uses[node] += 1
+
+    def visit_call_(self, call: Any) -> Any:
+        match = self._match(call)
+        if match is None:
+            return super().visit_call_(call)
+        lanes, core = self._machine.lanes(DTYPE), self._machine.core
+        tiles = Tiles.of(
+            match.attention,
+            lanes=lanes,
+            registers=self._machine.registers,
+            second_cache_bytes=core.second_cache_bytes // 2,
+        )
+        kernel = self.builder_.add_func(attention_kernel(match.attention, tiles), "attention")
+        arguments = [self.visit_expr(argument) for argument in match.arguments]
+        return relax.call_tir(kernel, arguments, call.ty)
+
+    def _match(self, call: Any) -> _Match | None:
+        """Return a product as the last one of a large attention; None for any other call."""
+        if not _is_product(call):
+            return None
+        softmax = self._read_once(call.args[0])
+        if operator_name(softmax) != "relax.nn.softmax" or int(softmax.attrs.axis) not in (
+            -1,
+            len(softmax.ty.shape) - 1,
+        ):
+            return None
+        scores = softmax.args[0]
+        steps: list[Step] = []
+        operands: list[Any] = []
+        while (written := self._step(scores)) is not None:
+            scores, step, tensors = written
+            steps.insert(0, step)
+            operands[:0] = tensors
+        product = self._read_once(scores)
+        if not _is_product(product):
+            return None
+        arguments = [*product.args, call.args[1], *operands]
+        shapes = [static_shape(argument) for argument in (*arguments, product, call)]
+        query, key, value, *_, of_scores, result = (shape or () for shape in shapes)
+        attention = Attention(query=query, key=key, value=value, steps=tuple(steps))
+        is_plain = None not in shapes and attention.scores == of_scores and result[:-1] == query[:-1]
+        return _Match(attention, arguments) if is_plain and _pays(attention) else None
+
+    def _step(self, scores: Any) -> tuple[Any, Step, list[Any]] | None:
+        """Return a step on scores: what it takes, the step, and the tensor that it adds if any; None for any other value."""
+        value = self._read_once(scores)
+        operator = _STEPS.get(operator_name(value))
+        if operator is None or tensor_dtype(value) != DTYPE:
+            return None
+        pairs = [tuple(value.args)]
+        if operator in _EITHER_WAY:
+            pairs.append(tuple(reversed(value.args)))
+        for taken, operand in pairs:
+            shape, of_operand = static_shape(value), static_shape(operand)
+            # The scores are what keeps its shape, and comes from a product.
+            if (
+                shape is None
+                or static_shape(taken) != shape
+                or of_operand is None
+                or not self._is_computed(taken)
+            ):
+                continue
+            number = _number(operand)
+            step = Step(operator=operator, number=number, shape=() if number is not None else of_operand)
+            return taken, step, [] if number is not None else [operand]
+        return None
+
+    def _is_computed(self, scores: Any) -> bool:
+        """Return whether a value, which nothing else reads, is a product, or a step on one."""
+        value = self._read_once(scores)
+        name = operator_name(value)
+        if name == _PRODUCT:
+            return True
+        return name in _STEPS and any(self._is_computed(operand) for operand in value.args)
+
+    def _read_once(self, expr: Any) -> Any:
+        """Return the value of a variable that is read once; None for anything else."""
+        return self._values.get(expr) if isinstance(expr, relax.Var) and self._uses[expr] == 1 else None
+
+
+def _is_product(call: Any) -> bool:
+    return operator_name(call) == _PRODUCT and all(
+        tensor_dtype(value) == DTYPE for value in (call, *call.args)
+    )
+
+
+def _number(operand: Any) -> float | None:
+    """Return a constant of one element as a number; None for any other value."""
+    if not isinstance(operand, tvm.ir.GenericConst) or any(size != 1 for size in operand.value.shape):
+        return None
+    return float(operand.value.numpy().item())
+
+
+def _pays(attention: Attention) -> bool:
+    *_, rows, keys = attention.scores
+    return rows >= _LEAST_ROWS and keys >= _LEAST_KEYS and prod(attention.scores) >= _LEAST_SCORES
