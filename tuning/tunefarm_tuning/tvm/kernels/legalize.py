@@ -18,6 +18,7 @@ from tvm.sym import Analyzer
 from tvm.topi.image.resize import get_inx
 
 from tunefarm_tuning.tvm.base.relax_graph import static_shape
+from tunefarm_tuning.tvm.base.tir import OPAQUE
 
 Legalize = Callable[[Any, Any], Any]
 Binary = Callable[[Any, Any], Any]
@@ -83,7 +84,7 @@ def _like(value: Any, number: float) -> Any:
     return tirx.const(number, str(value.expr_ty().dtype))
 
 
-_RESIZE, _RESHAPE = "relax.image.resize2d", "relax.reshape"
+_RESIZE, _RESHAPE, _SIZES = "relax.image.resize2d", "relax.reshape", "relax.shape_to_tensor"
 _AXES = {"NHWC": (1, 2), "NCHW": (3, 2)}
 """The axes in the order in which they are resized. With channels first the width goes first: rows are then interpolated whole, in
 vectors, and the positions between columns are not computed again for each row."""
@@ -184,7 +185,36 @@ def _reshape(builder: Any, call: Any) -> Any:
     return tvm.ir.Op.get(_RESHAPE).get_attr("FLegalize")(builder, call)
 
 
+def _sizes(builder: Any, call: Any) -> Any:
+    """Make the kernel of a tensor of sizes, which fuses with nothing.
+
+    It takes sizes as numbers. Fused with a kernel that has the same size in its shapes, it would take that twice, which TVM's
+    ``FuseTIR`` refuses (``RenewDefs``).
+    """
+    sizes = call.args[0].ty.values
+    if sizes is None:  # even their number is unknown
+        return call
+    open_sizes = [size for size in sizes if not isinstance(size, tirx.IntImm)]
+
+    def kernel(*given: Any) -> Any:
+        left = list(given)
+        numbers = [size if isinstance(size, tirx.IntImm) else left.pop(0) for size in sizes]
+
+        def element(index: Any) -> Any:
+            chosen = tirx.const(0, "int64")
+            for position in reversed(range(len(numbers))):
+                chosen = tirx.if_then_else(index == position, tirx.Cast("int64", numbers[position]), chosen)
+            return chosen
+
+        return te.compute((len(numbers),), element, name="sizes")
+
+    return builder.call_te(
+        kernel, *open_sizes, primfunc_name_hint="sizes", primfunc_attrs={"op_pattern": OPAQUE}
+    )
+
+
 KERNELS: Mapping[str, Legalize] = {
+    _SIZES: _sizes,
     "relax.argmax": _index(topi.argmax, "argmax"),
     "relax.argmin": _index(topi.argmin, "argmin"),
     "relax.maximum": _of_two(topi.maximum, "maximum"),

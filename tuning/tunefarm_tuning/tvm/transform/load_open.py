@@ -26,6 +26,7 @@ from tunefarm_tuning.tvm.frontend.importer import OpenModule, import_open
 from tunefarm_tuning.tvm.frontend.node_context import NoOneShapeError
 from tunefarm_tuning.tvm.frontend.size_conditions import size_of_plain
 from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import select_faster, select_none
+from tunefarm_tuning.tvm.transform.named_sums import named_sums
 from tunefarm_tuning.tvm.transform.pipeline import prepare
 from tunefarm_tuning.tvm.transform.weights.storage import store_weights
 from tunefarm_tuning.workload.binding import Binding
@@ -81,8 +82,9 @@ def load_open(
         raise InvalidModelError("its file fixes the shapes of all inputs", code="unsupported-operator")
     _refuse_branches_by_size(file, shapes)
     opened, shapes = _import_widest(file, shapes)
+    conditions = (*opened.conditions, *named_sums(shapes, file.inputs))
     taken = OpenShapes(
-        shapes=opened.shapes, minima=opened.minima, maxima=opened.maxima, conditions=opened.conditions
+        shapes=opened.shapes, minima=opened.minima, maxima=opened.maxima, conditions=conditions
     )
     _refuse_unfit(file, taken)
     del file  # a copy of all weights

@@ -14,6 +14,7 @@ from onnx_models import GraphBuilder
 
 import tunefarm_tuning
 from tunefarm_tuning import Artifact, import_model
+from tunefarm_tuning.artifact.arrays import ArtifactInputError
 from tunefarm_tuning.artifact.loader import load
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.frontend.onnx import bound_network, model_file
@@ -162,3 +163,31 @@ def test_a_file_is_read_once_for_all_sizes_that_are_tried(
         monkeypatch.setattr(module, "read_model", counted)
     load_open(path, [binding], detect_host_target())
     assert len(reads) == 1
+
+
+def test_positions_may_count_from_the_end_of_another_size(tmp_path: Path) -> None:
+    """As a decoder reads its mask: the kernel of indices takes a size that is in none of its shapes, which TVM cannot fuse."""
+    g = GraphBuilder(seed=1)
+    mask = g.input("mask", [1, "past + 1"])
+    cache = g.input("cache", [2, "past"])
+    offset = g.input("offset", [1], onnx.TensorProto.INT64)
+    start, step = (g.constant(np.array(number, np.int64)) for number in (0, 1))
+    length = g.node("Gather", g.node("Shape", cache), step, axis=0)
+    positions = g.node("Add", g.node("Range", start, length, step), offset)
+    g.output(g.node("Add", g.node("Gather", g.node("Flatten", mask, axis=1), positions, axis=1), cache))
+    path = tmp_path / "net.onnx"
+    onnx.save(g.model(), path)
+    artifact = compiled(path, {"mask": (1, 8), "cache": (2, 7), "offset": (1,)})
+    assert artifact.report["other_shapes"]["reason"] is None
+    network = load(artifact.path)
+    for past in (1, 4, 30):
+        feeds = {
+            "mask": np.arange(past + 1, dtype=np.float32)[None],
+            "cache": np.ones((2, past), np.float32),
+            "offset": np.array([-past]),
+        }
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        (given,) = network(**feeds).values()
+        np.testing.assert_array_equal(given, session.run(None, feeds)[0])
+    with pytest.raises(ArtifactInputError, match="has to be equal to past \\+ 1 for node 'mask' \\(input\\)"):
+        network(mask=np.ones((1, 5), np.float32), cache=np.ones((2, 7), np.float32), offset=np.array([0]))

@@ -6,6 +6,7 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 Key = str | tuple[str, int]
 """An open dimension: its name, or the input and the position of one that has none."""
@@ -20,6 +21,7 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
 }
+_SIGNS: Mapping[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
 
 
 def names_in(key: Key) -> list[str]:
@@ -35,6 +37,12 @@ def size_of(key: Key, sizes: Mapping[Key, int]) -> int | None:
     tree = _formula(key)
     size = None if tree is None else _value(tree, sizes)
     return size if size is not None and 0 < size <= _MAX_SIZE else None
+
+
+def formula_of(key: Key) -> Any:
+    """Return what a dimension's name computes as an expression of `artifact.sizes`; None if it is no such text."""
+    tree = _formula(key)
+    return None if tree is None else _plain(tree)
 
 
 def totals(shapes: Mapping[str, Sequence[int | Key]], integers: set[str]) -> dict[Key, tuple[Key, Key]]:
@@ -84,6 +92,17 @@ def _formula(key: Key) -> ast.expr | None:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     return None if isinstance(tree, ast.Name | ast.Constant) else tree
+
+
+def _plain(tree: ast.expr) -> Any:
+    if isinstance(tree, ast.Constant):
+        return tree.value if type(tree.value) is int else None
+    if isinstance(tree, ast.Name):
+        return tree.id
+    if isinstance(tree, ast.BinOp) and type(tree.op) in _SIGNS:
+        parts = [_plain(part) for part in (tree.left, tree.right)]
+        return None if None in parts else [_SIGNS[type(tree.op)], *parts]
+    return None
 
 
 def _value(tree: ast.expr, sizes: Mapping[Key, int]) -> int | None:
