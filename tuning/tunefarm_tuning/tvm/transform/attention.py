@@ -6,6 +6,7 @@ The pattern: ``matmul(softmax(steps(matmul(query, key))), value)`` in float32, o
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -22,7 +23,14 @@ from tunefarm_tuning.tvm.base.relax_graph import (
     tensor_dtype,
 )
 from tunefarm_tuning.tvm.default_schedules.stage import Machine
-from tunefarm_tuning.tvm.kernels.layers.attention import DTYPE, Attention, Step, Tiles, attention_kernel
+from tunefarm_tuning.tvm.kernels.layers.attention import (
+    DTYPE,
+    MASKS,
+    Attention,
+    Step,
+    Tiles,
+    attention_kernel,
+)
 
 _LEAST_SCORES = 1 << 19
 """Fewer scores stay in the caches from one kernel to the next. The same on all CPUs, since a farm shares the tasks of a model."""
@@ -87,64 +95,107 @@ class _AttentionRewriter(relax.PyExprMutator):  # type: ignore[misc]
         """Return a product as the last one of a large attention; None for any other call."""
         if not _is_product(call):
             return None
-        softmax = self._read_once(call.args[0])
-        if operator_name(softmax) != "relax.nn.softmax" or int(softmax.attrs.axis) not in (
-            -1,
-            len(softmax.ty.shape) - 1,
-        ):
+        softmax, zero_without_keys = self._softmax(call.args[0])
+        if softmax is None or int(softmax.attrs.axis) not in (-1, len(softmax.ty.shape) - 1):
             return None
         scores = softmax.args[0]
         steps: list[Step] = []
         operands: list[Any] = []
-        while (written := self._step(scores)) is not None:
+        while (written := self._step(self._before_reshape(scores))) is not None:
             scores, step, tensors = written
             steps.insert(0, step)
             operands[:0] = tensors
-        product = self._read_once(scores)
+        product = self._read_once(self._before_reshape(scores))
         if not _is_product(product):
             return None
         arguments = [*product.args, call.args[1], *operands]
         shapes = [static_shape(argument) for argument in (*arguments, product, call)]
         query, key, value, *_, of_scores, result = (shape or () for shape in shapes)
-        attention = Attention(query=query, key=key, value=value, steps=tuple(steps))
-        is_plain = None not in shapes and attention.scores == of_scores and result[:-1] == query[:-1]
-        return _Match(attention, arguments) if is_plain and _pays(attention) else None
+        attention = Attention(
+            query=query,
+            key=key,
+            value=value,
+            steps=tuple(steps),
+            result_heads=result[:-2],
+            zero_without_keys=zero_without_keys,
+        )
+        fits = None not in shapes and attention.scores == of_scores and attention.result == result
+        fits = fits and prod(query[:-2]) == prod(result[:-2])
+        return _Match(attention, arguments) if fits and _pays(attention) else None
+
+    def _softmax(self, shares: Any) -> tuple[Any, bool]:
+        """Return the softmax that a value is, None for any other value, and whether what is not a number is replaced by 0.
+
+        PyTorch's exporter writes ``where(isnan(softmax), 0, softmax)``.
+        """
+        value = self._read_once(self._before_reshape(shares))
+        replaced = operator_name(value) == "relax.where"
+        if replaced:
+            condition, zero, softmax = value.args
+            check = self._read_once(condition)
+            if operator_name(check) != "relax.isnan" or _number(zero) != 0.0:
+                return None, False
+            if not check.args[0].same_as(softmax) or self._uses[softmax] != 2:
+                return None, False
+            value = self._values.get(softmax)
+        return (value, replaced) if operator_name(value) == "relax.nn.softmax" else (None, False)
+
+    def _before_reshape(self, expr: Any) -> Any:
+        """Return what a reshape of the heads alone, which is read once, takes; any other expression as it is."""
+        value = self._read_once(expr)
+        if operator_name(value) != "relax.reshape":
+            return expr
+        shape, before = static_shape(value), static_shape(value.args[0])
+        keeps_rows = shape is not None and before is not None and shape[-2:] == before[-2:]
+        return value.args[0] if keeps_rows and len(before or ()) >= 2 else expr
 
     def _step(self, scores: Any) -> tuple[Any, Step, list[Any]] | None:
-        """Return a step on scores: what it takes, the step, and the tensor that it adds if any; None for any other value."""
+        """Return a step on scores: what it takes, the step, and its tensor if any; None for any other value."""
         value = self._read_once(scores)
-        operator = _STEPS.get(operator_name(value))
-        if operator is None or tensor_dtype(value) != DTYPE:
+        shape, name = static_shape(value) if value is not None else None, operator_name(value)
+        if shape is None or tensor_dtype(value) != DTYPE:
             return None
-        pairs = [tuple(value.args)]
-        if operator in _EITHER_WAY:
-            pairs.append(tuple(reversed(value.args)))
-        for taken, operand in pairs:
-            shape, of_operand = static_shape(value), static_shape(operand)
+        for taken, operand, operator, number in _operands(value, name):
+            of_operand = static_shape(operand)
             # The scores are what keeps its shape, and comes from a product.
-            if (
-                shape is None
-                or static_shape(taken) != shape
-                or of_operand is None
-                or not self._is_computed(taken)
-            ):
+            if static_shape(taken) != shape or of_operand is None or not self._is_computed(taken):
                 continue
-            number = _number(operand)
-            step = Step(operator=operator, number=number, shape=() if number is not None else of_operand)
-            return taken, step, [] if number is not None else [operand]
+            plain = number if operator in MASKS else _number(operand)
+            has_tensor = operator in MASKS or plain is None
+            step = Step(
+                operator=operator,
+                number=plain,
+                shape=of_operand if has_tensor else None,
+                heads=shape[:-2],
+            )
+            return taken, step, [operand] if has_tensor else []
         return None
 
     def _is_computed(self, scores: Any) -> bool:
         """Return whether a value, which nothing else reads, is a product, or a step on one."""
-        value = self._read_once(scores)
+        value = self._read_once(self._before_reshape(scores))
         name = operator_name(value)
         if name == _PRODUCT:
             return True
-        return name in _STEPS and any(self._is_computed(operand) for operand in value.args)
+        return any(self._is_computed(taken) for taken, *_ in _operands(value, name))
 
     def _read_once(self, expr: Any) -> Any:
         """Return the value of a variable that is read once; None for anything else."""
         return self._values.get(expr) if isinstance(expr, relax.Var) and self._uses[expr] == 1 else None
+
+
+def _operands(value: Any, name: str) -> Iterator[tuple[Any, Any, str, float | None]]:
+    """Yield what may be the scores that a step takes, its other operand or mask, its operator, and the number of a mask."""
+    if name == "relax.where":
+        mask, chosen, other = value.args
+        if (number := _number(other)) is not None:
+            yield chosen, mask, "keep", number
+        if (number := _number(chosen)) is not None:
+            yield other, mask, "replace", number
+    elif name in _STEPS:
+        yield value.args[0], value.args[1], _STEPS[name], None
+        if _STEPS[name] in _EITHER_WAY:
+            yield value.args[1], value.args[0], _STEPS[name], None
 
 
 def _is_product(call: Any) -> bool:

@@ -36,7 +36,23 @@ def masked_by_weights(g: GraphBuilder, scores: str) -> str:
     return g.node("Add", g.node("Sub", scores, g.constant(mask)), g.weight(HEADS, 1, 1))
 
 
-def network(steps: Steps, *, rows: int = ROWS, with_scores: bool = False, axis: int = -1) -> GraphBuilder:
+def kept_by_a_mask(g: GraphBuilder, scores: str) -> str:
+    mask = g.constant(np.tril(np.ones((ROWS, ROWS), bool)))
+    return g.node("Where", mask, scores, g.constant(np.array(-np.inf, np.float32)))
+
+
+def added_in_other_shapes(g: GraphBuilder, scores: str) -> str:
+    """As exporters write it that multiply all heads of all samples as one batch."""
+    flat = g.node("Reshape", scores, g.ints(2 * HEADS, ROWS, ROWS))
+    biased = g.node(
+        "Reshape", g.node("Add", flat, g.weight(2 * HEADS, 1, ROWS)), g.ints(2, HEADS, ROWS, ROWS)
+    )
+    return g.node("Add", biased, g.weight(HEADS, ROWS, 1))
+
+
+def network(
+    steps: Steps, *, rows: int = ROWS, with_scores: bool = False, axis: int = -1, without_nan: bool = False
+) -> GraphBuilder:
     """One attention over projections of an input, with heads by reshapes and transposes, as exporters write it."""
     g = GraphBuilder(seed=11)
     x = g.input("x", [2, rows, HEADS * SIZE])
@@ -47,6 +63,9 @@ def network(steps: Steps, *, rows: int = ROWS, with_scores: bool = False, axis: 
 
     query, key, value = heads([0, 2, 1, 3]), heads([0, 2, 3, 1]), heads([0, 2, 1, 3])
     scores = g.node("Softmax", steps(g, g.node("MatMul", query, key)), axis=axis)
+    if without_nan:
+        zero = g.constant(np.array(0.0, np.float32))
+        scores = g.node("Where", g.node("IsNaN", scores), zero, scores)
     joined = g.node("Transpose", g.node("MatMul", scores, value), perm=[0, 2, 1, 3])
     g.output(g.node("Reshape", joined, g.ints(2, rows, HEADS * SIZE)))
     if with_scores:
@@ -58,11 +77,30 @@ def attentions(loaded: RelaxNetwork) -> int:
     return sum(kernel.not_tunable is NotTunable.ATTENTION for kernel in primfunc_workloads(loaded.module))
 
 
-@pytest.mark.parametrize("steps", [scaled, masked_by_an_input, masked_by_weights, lambda _g, scores: scores])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        scaled,
+        masked_by_an_input,
+        masked_by_weights,
+        kept_by_a_mask,
+        added_in_other_shapes,
+        lambda _g, scores: scores,
+    ],
+)
 def test_an_attention_is_one_kernel(steps: Steps, tmp_path: Path) -> None:
     loaded = checked_network(network(steps), tmp_path)
     assert attentions(loaded) == 1
     assert not any("softmax" in kernel.name for kernel in primfunc_workloads(loaded.module))
+
+
+def test_rows_without_keys_are_zero_where_the_network_says_so(tmp_path: Path) -> None:
+    def without_the_last_row(g: GraphBuilder, scores: str) -> str:
+        mask = np.zeros((ROWS, 1), np.float32)
+        mask[-1] = -np.inf
+        return g.node("Add", scores, g.constant(mask))
+
+    assert attentions(checked_network(network(without_the_last_row, without_nan=True), tmp_path)) == 1
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,10 @@ OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     "multiply": operator.mul,
     "divide": operator.truediv,
 }
+MASKS: Mapping[str, Callable[[Any, Any, Any], Any]] = {
+    "replace": lambda mask, score, number: tirx.Select(mask, number, score),
+    "keep": tirx.Select,
+}
 _ITEM_BYTES = 4
 _LEAST = -3.4028234663852886e38
 """The largest of no scores, as in TVM's softmax: a row of minus infinities has no result there either."""
@@ -44,14 +48,17 @@ class Step:
     """What is done to scores before the softmax.
 
     Attributes:
-        operator: A key of `OPERATORS`.
-        number: The other operand; None if it is a tensor, which is an argument of the kernel.
-        shape: That tensor's, which numpy's rules broadcast to the scores'.
+        operator: A key of `OPERATORS`, which takes the score and the other operand, or of `MASKS`, which takes an element of a mask,
+            the score, and `number`.
+        number: The other operand; None if it is a tensor.
+        shape: Of a tensor, which is an argument of the kernel and is broadcast by numpy's rules; None if there is none.
+        heads: The leading dimensions of the scores that it is broadcast to.
     """
 
     operator: str
     number: float | None = None
-    shape: tuple[int, ...] = ()
+    shape: tuple[int, ...] | None = None
+    heads: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,17 +69,26 @@ class Attention:
         query: Shape ``[..., rows, size]``.
         key: ``[..., size, keys]``; leading dimensions that are missing or 1 are those of all heads.
         value: ``[..., keys, columns]``, likewise.
+        result_heads: The leading dimensions of the result, which are those of as many heads.
+        zero_without_keys: Whether the result of a row is 0 where its softmax is not a number: where a mask leaves no key.
     """
 
     query: tuple[int, ...]
     key: tuple[int, ...]
     value: tuple[int, ...]
     steps: tuple[Step, ...] = ()
+    result_heads: tuple[int, ...]
+    zero_without_keys: bool = False
 
     @property
     def scores(self) -> tuple[int, ...]:
         """The shape of the scores."""
         return (*self.query[:-1], self.key[-1])
+
+    @property
+    def result(self) -> tuple[int, ...]:
+        """The shape of the result."""
+        return (*self.result_heads, self.query[-2], self.value[-1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,19 +147,22 @@ class _Writer:
 
     def __init__(self, attention: Attention, tiles: Tiles) -> None:
         self._steps, self._tiles = attention.steps, tiles
-        self._heads = attention.query[:-2]
+        self._heads, self._result_heads = attention.query[:-2], attention.result_heads
+        self._zero_without_keys = attention.zero_without_keys
         self._rows, self._size = attention.query[-2:]
         self._keys, self._columns = attention.value[-2:]
         self._query = _argument("query", attention.query)
         self._key = _argument("key", attention.key)
         self._value = _argument("value", attention.value)
-        self._operands = [
-            _argument(f"operand{position}", step.shape) if step.number is None else step.number
+        self._tensors = [
+            None
+            if step.shape is None
+            else _argument(f"operand{position}", step.shape, "bool" if step.operator in MASKS else DTYPE)
             for position, step in enumerate(attention.steps)
         ]
-        tensors = [operand for operand in self._operands if not isinstance(operand, float)]
+        tensors = [tensor for tensor in self._tensors if tensor is not None]
         self.inputs = [self._query, self._key, self._value, *tensors]
-        self.result = _argument("result", (*attention.query[:-1], self._columns))
+        self.result = _argument("result", attention.result)
 
     def write(self) -> None:
         """Write the loops over all heads, and over the blocks of their rows."""
@@ -156,8 +175,8 @@ class _Writer:
         self._sums = _buffer((tiles.block,))
         self._products = _buffer((tiles.block, columns))
         with T.parallel(heads) as head:
-            self._pack(self._key, self._packed_key, head)
-            self._pack(self._value, self._packed_value, head)
+            self._pack(self._key, self._packed_key, head, self._heads)
+            self._pack(self._value, self._packed_value, head, self._result_heads)
         with T.parallel(heads * blocks) as number:
             head = number // blocks
             first = tirx.min(number % blocks * tiles.block, self._rows - tiles.block)
@@ -166,10 +185,10 @@ class _Writer:
             self._write_products(head)
             self._write_results(head, first)
 
-    def _pack(self, source: Any, packed: Any, head: Any) -> None:
+    def _pack(self, source: Any, packed: Any, head: Any, heads: tuple[int, ...]) -> None:
         """Copy a head's matrix into panels as wide as a tile, the last of them filled up with zeros."""
         width, rows = self._tiles.width, int(source.shape[-2])
-        at = self._of_head(source, head)
+        at = _of_head(source, head, heads)
         panels, rest = divmod(int(source.shape[-1]), width)
         if panels:
             with T.serial(panels) as panel, T.serial(rows) as row, T.vectorized(width) as lane:
@@ -183,15 +202,6 @@ class _Writer:
                 with T.serial(width - rest) as lane:
                     T.buffer_store(packed, _float(0), [head, panels, row, rest + lane])
 
-    def _of_head(self, tensor: Any, head: Any) -> list[Any]:
-        """Return the indices of a head in a tensor's dimensions before the last two."""
-        sizes = [int(size) for size in tensor.shape[: max(0, len(tensor.shape) - 2)]]
-        indices: list[Any] = []
-        for size, heads in zip(reversed(sizes), reversed(self._heads), strict=False):
-            indices.insert(0, head % heads if size > 1 else 0)
-            head = head // heads
-        return indices
-
     def _write_scores(self, head: Any, first: Any) -> None:
         """Write the scores of a block of rows; those behind the last key are minus infinity."""
         tiles = self._tiles
@@ -202,7 +212,7 @@ class _Writer:
                     self._write_tile_of_scores(head, first, begin + panel, tile * tiles.rows, columns)
 
     def _write_tile_of_scores(self, head: Any, first: Any, panel: Any, begin: Any, columns: int) -> None:
-        width, at = self._tiles.width, self._of_head(self._query, head)
+        width, at = self._tiles.width, _of_head(self._query, head, self._heads)
 
         def products(row: Any, lane: Any, k: Any) -> Any:
             return self._query[(*at, first + begin + row, k)] * self._packed_key[head, panel, k, lane]
@@ -225,19 +235,14 @@ class _Writer:
                 )
 
     def _after_steps(self, score: Any, head: Any, row: Any, key: Any) -> Any:
-        for step, operand in zip(self._steps, self._operands, strict=True):
-            score = OPERATORS[step.operator](score, self._element(operand, head, row, key))
+        for step, tensor in zip(self._steps, self._tensors, strict=True):
+            number = None if step.number is None else _float(step.number)
+            element = None if tensor is None else _element(tensor, head, step.heads, row, key)
+            if step.operator in MASKS:
+                score = MASKS[step.operator](element, score, number)
+            else:
+                score = OPERATORS[step.operator](score, number if element is None else element)
         return score
-
-    def _element(self, operand: Any, head: Any, row: Any, key: Any) -> Any:
-        """Return a number, or the element of a tensor for a score."""
-        if isinstance(operand, float):
-            return _float(operand)
-        inner = [
-            index if int(size) > 1 else 0
-            for size, index in zip(reversed(operand.shape), (key, row), strict=False)
-        ]
-        return operand[(*self._of_head(operand, head), *reversed(inner))]
 
     def _write_exponentials(self) -> None:
         """Replace scores by their exponentials, and write the sum of each row."""
@@ -298,9 +303,12 @@ class _Writer:
             self._for_each_lane(lambda row, lane: T.buffer_store(products, sums[row, lane], at(row, lane)))
 
     def _write_results(self, head: Any, first: Any) -> None:
-        at = self._of_head(self.result, head)
+        at = _of_head(self.result, head, self._result_heads)
         with T.serial(self._tiles.block) as row, T.serial(self._columns) as column:
             result = self._products[row, column] / self._sums[row]
+            if self._zero_without_keys:
+                has_none = tirx.any(tirx.isnan(self._sums[row]), self._sums[row] <= _float(0))
+                result = tirx.Select(has_none, _float(0), result)
             T.buffer_store(self.result, result, [*at, first + row, column])
 
     def _sum(
@@ -321,8 +329,26 @@ class _Writer:
             body(row, lane)
 
 
-def _argument(name: str, shape: Sequence[int]) -> Any:
-    return T.arg(name, T.Buffer(shape, DTYPE))
+def _of_head(tensor: Any, head: Any, heads: Sequence[int]) -> list[Any]:
+    """Return the indices of a head in the dimensions of a tensor before its last two, which are broadcast to `heads`."""
+    sizes = [int(size) for size in tensor.shape[: max(0, len(tensor.shape) - 2)]]
+    indices: list[Any] = []
+    for size, count in zip(reversed(sizes), reversed(heads), strict=False):
+        indices.insert(0, head % count if size > 1 else 0)
+        head = head // count
+    return indices
+
+
+def _element(tensor: Any, head: Any, heads: Sequence[int], row: Any, key: Any) -> Any:
+    """Return the element of a tensor for a score."""
+    inner = [
+        index if int(size) > 1 else 0 for size, index in zip(reversed(tensor.shape), (key, row), strict=False)
+    ]
+    return tensor[(*_of_head(tensor, head, heads), *reversed(inner))]
+
+
+def _argument(name: str, shape: Sequence[int], dtype: str = DTYPE) -> Any:
+    return T.arg(name, T.Buffer(shape, dtype))
 
 
 def _buffer(shape: Sequence[int]) -> Any:
