@@ -303,13 +303,23 @@ class _Writer:
             self._for_each_lane(lambda row, lane: T.buffer_store(products, sums[row, lane], at(row, lane)))
 
     def _write_results(self, head: Any, first: Any) -> None:
-        at = _of_head(self.result, head, self._result_heads)
-        with T.serial(self._tiles.block) as row, T.serial(self._columns) as column:
+        at, width = _of_head(self.result, head, self._result_heads), self._tiles.width
+        panels, rest = divmod(self._columns, width)
+
+        def write(row: Any, column: Any) -> None:
             result = self._products[row, column] / self._sums[row]
             if self._zero_without_keys:
                 has_none = tirx.any(tirx.isnan(self._sums[row]), self._sums[row] <= _float(0))
                 result = tirx.Select(has_none, _float(0), result)
             T.buffer_store(self.result, result, [*at, first + row, column])
+
+        with T.serial(self._tiles.block) as row:
+            if panels:
+                with T.serial(panels) as panel, T.vectorized(width) as lane:
+                    write(row, panel * width + lane)
+            if rest:
+                with T.vectorized(rest) as lane:
+                    write(row, panels * width + lane)
 
     def _sum(
         self, count: int, product: Callable[[Any, Any, Any], Any], start: Callable[[Any, Any], Any]
