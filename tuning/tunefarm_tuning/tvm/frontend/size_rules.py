@@ -69,7 +69,7 @@ _OF_ONE_TENSOR = (
     "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
     "ReduceSum", "ReduceSumSquare", "Relu", "Round", "Selu", "Shape", "Shrink", "Sigmoid", "Sign",
     "Sin", "Sinh", "Size", "Softmax", "Softplus", "Softsign", "Sqrt", "Swish", "Tan", "Tanh",
-    "ThresholdedRelu", "Tile", "Transpose", "Trilu", "Unsqueeze", "com.microsoft.Gelu",
+    "ThresholdedRelu", "Transpose", "Trilu", "Unsqueeze", "com.microsoft.Gelu",
     "com.microsoft.QLinearAveragePool", "com.microsoft.QLinearGlobalAveragePool",
     "com.microsoft.QLinearLeakyRelu", "com.microsoft.QLinearSigmoid", "com.microsoft.QLinearSoftmax",
     "com.microsoft.QuickGelu",
@@ -80,7 +80,9 @@ _ELEMENTWISE = (
     "Or", "PRelu", "Pow", "Sub", "Sum", "Where", "Xor", "com.microsoft.BiasGelu",
     "com.microsoft.FastGelu",
 )  # fmt: skip
-_NOTED_BY_CONVERTERS = ("ConstantOfShape", "Expand", "Range", "Reshape", "Resize", "Slice", "Upsample")
+_NOTED_BY_CONVERTERS = ("ConstantOfShape", "Expand", "Range", "Reshape", "Resize", "Slice", "Tile",
+    "Upsample",
+)  # fmt: skip
 _NOTED_BY_PARTS = (
     "SimplifiedLayerNormalization", "com.microsoft.Attention", "com.microsoft.CDist",
     "com.microsoft.EmbedLayerNormalization", "com.microsoft.ExpandDims", "com.microsoft.FusedMatMul",

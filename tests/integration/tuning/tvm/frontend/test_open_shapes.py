@@ -146,6 +146,17 @@ def recurrent(kind: str = "LSTM", gates: int = 4, hidden: int = 20) -> onnx.Mode
     return g.model()
 
 
+def tiled() -> onnx.ModelProto:
+    """A row that all rows of the input get, and a matrix that is repeated along both axes."""
+    g = GraphBuilder()
+    x = g.input("x", ["n", "w"])
+    shape = g.node("Shape", x)
+    rows = g.node("Concat", g.node("Gather", shape, g.ints(0), axis=0), g.ints(1), axis=0)
+    g.output(g.node("Tile", g.weight(1, 8), rows))
+    g.output(g.node("Relu", g.node("Tile", x, shape)))
+    return g.model(17)
+
+
 def classic() -> onnx.ModelProto:
     """What scikit-learn's converters write around and in place of networks, each on rows of four columns."""
     g, ml = GraphBuilder(), {"domain": "ai.onnx.ml"}
@@ -353,6 +364,7 @@ NETWORKS: dict[str, tuple[Callable[[], onnx.ModelProto], list[OpenShape], list[d
     "mask": (lambda: triangle("mask"), [(1, W, 16)], [{"w": 64}, {"w": 128}, {"w": 33}, {"w": 1}]),
     "band": (lambda: triangle("band"), [(1, W, 16)], [{"w": 64}, {"w": 128}, {"w": 33}, {"w": 1}]),
     "classic": (classic, [(N, 4)], [{"n": 1}, {"n": 7}, {"n": 130}]),
+    "tiled": (tiled, [(N, W)], [{"n": 1, "w": 3}, {"n": 4, "w": 1}, {"n": 2, "w": 5}]),
     "flattened_rows": (flattened_rows, [(N, 6, W)], [{"n": 1, "w": 3}, {"n": 4, "w": 19}]),
 }
 

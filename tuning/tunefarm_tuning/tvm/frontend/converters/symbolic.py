@@ -55,6 +55,26 @@ def convert_expand(context: NodeContext, inputs: Sequence[Any], _attributes: dic
     return relax.op.broadcast_to(inputs[0], relax.ShapeExpr(_simple(sizes)))
 
 
+def convert_tile(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
+    """Convert `Tile` by symbolic repetitions: each dimension gets one of its repetitions before it, and both become one."""
+    shape, repeats = symbolic_shape(inputs[0]), context.sizes.known(inputs[1])
+    if shape is None or repeats is None or repeats.size != len(shape):
+        raise UnsupportedFormError("its shape cannot be known before the model runs")
+    counts = list(repeats.reshape(-1))
+    if all(isinstance(count, int) for count in counts):
+        return None
+    tiled = inputs[0]
+    if not all(is_int(size, 1) or is_int(count, 1) for size, count in zip(shape, counts, strict=True)):
+        apart = [part for size in shape for part in (1, size)]
+        tiled = context.emit(relax.op.reshape(tiled, relax.ShapeExpr(apart)))
+        pairs = [part for pair in zip(counts, shape, strict=True) for part in pair]
+        tiled = context.emit(relax.op.broadcast_to(tiled, relax.ShapeExpr(_simple(pairs))))
+        products = [size * count for size, count in zip(shape, counts, strict=True)]
+        return relax.op.reshape(tiled, relax.ShapeExpr(_simple(products)))
+    sizes = [count if is_int(size, 1) else size for size, count in zip(shape, counts, strict=True)]
+    return relax.op.broadcast_to(tiled, relax.ShapeExpr(_simple(sizes)))
+
+
 def convert_constant_of_shape(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert `ConstantOfShape` of a symbolic shape."""
     sizes = context.sizes.known(inputs[0])
@@ -158,6 +178,7 @@ SYMBOLIC_CONVERTERS: Mapping[str, Converter] = {
     "Reshape": convert_reshape,
     "Resize": convert_resize,
     "Slice": convert_slice,
+    "Tile": convert_tile,
     "Upsample": convert_upsample,
 }
 """The converters of nodes whose inputs have symbolic shapes, or are sizes computed from them."""
