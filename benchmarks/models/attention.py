@@ -1,6 +1,6 @@
 """Time large attentions as one kernel and as three kernels: benchmarks/results/attention.md.
 
-    python -m benchmarks.attention --output benchmarks/results/attention.md
+    python -m benchmarks.models.attention --output benchmarks/results/attention.md
 
 Untuned, on two threads, in turns. The network with three kernels also returns the softmax, which keeps the pass from fusing it.
 """
@@ -108,13 +108,13 @@ def row_of(name: str, shape: tuple[int, int, int, int]) -> str:
             compiled(fused, arrays, Path(first)),
             compiled(apart, arrays, Path(second)),
         ]
-        one, three = in_turns(ways)
+        fused_sec, apart_sec = in_turns(ways)
     products = 2 * heads * rows * keys * size
     cells = [
         f"{heads} x {rows} x {keys}, {size}",
-        *(f"{sec * 1e3:.3g}" for sec in (one, three)),
-        f"{one / three:.2f}",
-        f"{products / one / 1e9:.0f}",
+        *(f"{sec * 1e3:.3g}" for sec in (fused_sec, apart_sec)),
+        f"{fused_sec / apart_sec:.2f}",
+        f"{products / fused_sec / 1e9:.0f}",
     ]
     return f"| {name} | {' | '.join(cells)} |"
 
@@ -141,7 +141,7 @@ def main() -> None:
         print(lines[-1], flush=True)
     lines += [
         "",
-        "Command: `python -m benchmarks.attention`. Decision: [0107](../../docs/adr/0107-large-attentions-are-one-kernel.md).",
+        "Command: `python -m benchmarks.models.attention`. Decision: [0107](../../docs/adr/0107-large-attentions-are-one-kernel.md).",
         "",
     ]
     if arguments.output is not None:
