@@ -11,8 +11,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import bent_server
 import numpy as np
@@ -25,9 +26,15 @@ from onnx_models import GraphBuilder
 from quantised_networks import conv
 from waiting import wait_until
 
-from tunefarm import Client
+from tunefarm.client import Client, JobHandle
 
 PATIENCE_SEC = 600.0
+TARGETS: dict[ArmCpu, dict[str, object]] = {
+    CORTEX_A72: {"mcpu": "cortex-a72", "mattr": ["-aes"]},
+    NEOVERSE_N1: {"mcpu": "neoverse-n1"},
+    MAX: {"mcpu": "generic", "mattr": ["+bf16", "+dotprod", "+fullfp16", "+i8mm"]},
+}
+"""What the devices register as."""
 RUN = """
 import sys
 name = sys.argv[1]
@@ -79,7 +86,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 
 @contextmanager
-def joined(
+def lent(
     client: Client,
     machine: ArmMachine,
     folder: Path,
@@ -89,16 +96,37 @@ def joined(
 ) -> Iterator[Callable[[], str]]:
     """Lend the machine to the farm, without a word about its target, for the time of the block; yield how it stands there."""
     name = machine.cpu.name
-    options = ("--name", name, "--device-key", name, "--url", client.url, "--work-dir", folder / "agent")
+    options = (
+        "--name",
+        name,
+        "--device-key",
+        name,
+        "--url",
+        client.url,
+        "--work-dir",
+        folder / f"{name}.work",
+    )
     key = ("--api-key-file", client.key_file)  # type: ignore[attr-defined]
     environment = {**machine.environment, **(environment or {})}
 
     def state() -> str:
         return next((f"{d.state}: {d.reason}" for d in client.devices.list() if d.name == name), "")
 
-    with process(machine.python, "-m", *agent, *options, *key, env=environment, log=folder / "agent.log"):
-        wait_until(lambda: state().startswith("online"), state, within_sec=PATIENCE_SEC, every_sec=1.0)
+    log = folder / f"{name}.log"
+    with process(machine.python, "-m", *agent, *options, *key, env=environment, log=log):
         yield state
+
+
+@contextmanager
+def joined(client: Client, machine: ArmMachine, folder: Path, **how: Any) -> Iterator[Callable[[], str]]:
+    """Lend the machine, and wait until it is online."""
+    with lent(client, machine, folder, **how) as state:
+        wait_online(state)
+        yield state
+
+
+def wait_online(state: Callable[[], str]) -> None:
+    wait_until(lambda: state().startswith("online"), state, within_sec=PATIENCE_SEC, every_sec=1.0)
 
 
 def network(path: Path) -> Path:
@@ -113,67 +141,84 @@ def network(path: Path) -> Path:
     return path
 
 
+def integers(path: Path) -> Path:
+    """A quantised convolution, for the instruction for bytes that each CPU has."""
+    path.write_bytes(conv([1, 16, 10, 10], 32, 3, np.uint8, pads=[1] * 4).SerializeToString())
+    return path
+
+
+def finished(handle: JobHandle, trials: int, folder: Path) -> dict[str, Any]:
+    """Wait for a job, download its artifact into a folder, and return its report."""
+    job = handle.wait(timeout_sec=PATIENCE_SEC)
+    assert (job.state, job.trials) == ("succeeded", trials)
+    report: dict[str, Any] = handle.report()
+    assert report["checks"]["ok"], "compared with ONNX Runtime on the device"
+    assert report["artifact"]["machine"] == "aarch64"
+    folder.mkdir(exist_ok=True)
+    handle.download(folder, name="net.tunefarm")
+    return report
+
+
+def assert_runs(machine: ArmMachine, folder: Path, model: Path, *, tolerance: float) -> None:
+    """Run a folder's artifact by its own loader on the machine, and compare its output with ONNX Runtime's here."""
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    (x,) = session.get_inputs()
+    values = np.random.default_rng(0).uniform(-1.4, 1.4, x.shape).astype(np.float32)
+    np.savez(folder / "net.npz", x=values)
+    (folder / "run.py").write_text(RUN)
+    machine.run(folder / "run.py", "net", cwd=folder)
+    (expected,) = session.run(None, {"x": values})
+    with np.load(folder / "net.outputs.npz") as outputs:
+        np.testing.assert_allclose(outputs[outputs.files[0]], expected, atol=tolerance)
+
+
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("cpu", "target"),
-    [
-        (CORTEX_A72, {"mcpu": "cortex-a72", "mattr": ["-aes"]}),
-        (NEOVERSE_N1, {"mcpu": "neoverse-n1"}),
-        (MAX, {"mcpu": "generic", "mattr": ["+bf16", "+dotprod", "+fullfp16", "+i8mm"]}),
-    ],
-    ids=["cortex-a72", "neoverse-n1", "max"],
-)
-def test_an_arm_device_is_tuned_for(
-    client: Client, cpu: ArmCpu, target: dict[str, object], tmp_path: Path
-) -> None:
-    machine = emulated_machine(cpu)
-    if cpu is CORTEX_A72:  # the smallest board: with TVM's runtime alone
-        machine = machine.copy_to(tmp_path / "trimmed")
-        said = machine.run("-m", "tunefarm", "device", "trim")
-        assert "This machine is llvm -mattr=-aes -mcpu=cortex-a72 -mtriple=aarch64-linux-gnu" in said
-        site = [path for path in (tmp_path / "trimmed" / "site-packages").rglob("*") if path.is_file()]
-        assert not any(path.name == "libtvm_compiler.so" for path in site)
-    model, integers = network(tmp_path / "net.onnx"), tmp_path / "integers.onnx"
-    integers.write_bytes(conv([1, 16, 10, 10], 32, 3, np.uint8, pads=[1] * 4).SerializeToString())
+def test_arm_devices_are_tuned_for(client: Client, tmp_path: Path) -> None:
+    """The whole way at the least cost: all devices are there at once, and the network is small."""
+    machines = {cpu.name: emulated_machine(cpu) for cpu in TARGETS}
+    model = integers(tmp_path / "net.onnx")
+    with ExitStack() as stack:
+        states = [stack.enter_context(lent(client, machine, tmp_path)) for machine in machines.values()]
+        for state in states:
+            wait_online(state)
+        devices = {device.device_key: device for device in client.devices.list()}
+        for cpu, target in TARGETS.items():
+            wanted = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", **target}
+            assert {**devices[cpu.name].raw["target"], "num-cores": 0} == {**wanted, "num-cores": 0}
+            assert f"arm-0x41-{cpu.part}-" in devices[cpu.name].device_model
+        handles = {
+            name: client.tune(model, trials=24, device_key=name, other_shapes=False) for name in machines
+        }
+        for name, handle in handles.items():
+            finished(handle, 24, tmp_path / name)
+    for name, machine in machines.items():
+        # A step of the last rounding is 0.02.
+        assert_runs(machine, tmp_path / name, model, tolerance=0.021)
+
+
+@pytest.mark.exhaustive
+def test_a_board_without_tvms_compiler_is_tuned_for(client: Client, tmp_path: Path) -> None:
+    machine = emulated_machine(CORTEX_A72).copy_to(tmp_path / "trimmed")
+    said = machine.run("-m", "tunefarm", "device", "trim")
+    assert "This machine is llvm -mattr=-aes -mcpu=cortex-a72 -mtriple=aarch64-linux-gnu" in said
+    assert not list((tmp_path / "trimmed" / "site-packages" / "tvm").rglob("libtvm_compiler.so"))
+    model = network(tmp_path / "net.onnx")
     with joined(client, machine, tmp_path):
-        (device,) = [device for device in client.devices.list() if device.name == cpu.name]
-        wanted = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", **target}
-        assert {name: value for name, value in device.raw["target"].items() if name != "num-cores"} == wanted
-        assert f"arm-0x41-{cpu.part}-" in device.device_model
+        handle = client.tune(model, trials=24, device_key=machine.cpu.name, other_shapes=False)
+        finished(handle, 24, tmp_path)
+    assert_runs(machine, tmp_path, model, tolerance=1e-4)
 
-        handle = client.tune(model, trials=24, device_key=cpu.name, other_shapes=False)
-        job = handle.wait(timeout_sec=PATIENCE_SEC)
-        assert (job.state, job.trials) == ("succeeded", 24)
-        reports = {"net": handle.report()}
-        handle.download(tmp_path, name="net.tunefarm")
-        # Untuned, for the default schedules of the bytes' instruction.
-        handle = client.compile(integers, device_key=cpu.name, other_shapes=False)
-        handle.wait(timeout_sec=PATIENCE_SEC)
-        reports["integers"] = handle.report()
-        handle.download(tmp_path, name="integers.tunefarm")
-        if cpu is NEOVERSE_N1:
-            handle = client.tune(
-                model, trials=8, device_key=cpu.name, precision="float16", other_shapes=False
-            )
-            job = handle.wait(timeout_sec=PATIENCE_SEC)
-            assert (job.state, job.trials) == ("succeeded", 8)
-            reports["float16"] = handle.report()
-            assert reports["float16"]["precision"]["weights"]["stored"] > 0
-    for report in reports.values():
-        assert report["checks"]["ok"], "compared with ONNX Runtime on the device"
-        assert report["artifact"]["machine"] == "aarch64"
 
-    (tmp_path / "run.py").write_text(RUN)
-    # A step of the last rounding is 0.02.
-    for path, shape, tolerance in ((model, (1, 3, 12, 12), 1e-4), (integers, (1, 16, 10, 10), 0.021)):
-        x = np.random.default_rng(0).uniform(-1.4, 1.4, shape).astype(np.float32)
-        np.savez(tmp_path / f"{path.stem}.npz", x=x)
-        machine.run(tmp_path / "run.py", path.stem, cwd=tmp_path)
-        (expected,) = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(
-            None, {"x": x}
+@pytest.mark.exhaustive
+def test_a_board_that_computes_in_float16_is_tuned_for_in_it(client: Client, tmp_path: Path) -> None:
+    machine, model = emulated_machine(NEOVERSE_N1), network(tmp_path / "net.onnx")
+    with joined(client, machine, tmp_path):
+        handle = client.tune(
+            model, trials=8, device_key=machine.cpu.name, precision="float16", other_shapes=False
         )
-        with np.load(tmp_path / f"{path.stem}.outputs.npz") as outputs:
-            np.testing.assert_allclose(outputs[outputs.files[0]], expected, atol=tolerance)
+        report = finished(handle, 8, tmp_path)
+    assert report["precision"]["weights"]["stored"] > 0
+    assert_runs(machine, tmp_path, model, tolerance=1e-2)
 
 
 @pytest.mark.exhaustive
@@ -248,7 +293,7 @@ def test_a_board_that_computes_wrongly_or_drifts_is_locked_out_and_let_in_again(
         bend.write_text(bent)
         wait_until(is_locked_out, state, within_sec=PATIENCE_SEC, every_sec=1.0)
         bend.write_text("straight")
-        wait_until(lambda: state().startswith("online"), state, within_sec=PATIENCE_SEC, every_sec=1.0)
+        wait_online(state)
 
 
 def test_without_debians_tools_the_summary_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

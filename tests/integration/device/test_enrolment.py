@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import stat
+import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,7 @@ from tunefarm_app.devices.enrolment import create_enrolment_token
 from tunefarm_app.identity.authority import device_identity
 from tunefarm_db.values import DeviceState
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_workers.device.api_client import ApiClient
 from tunefarm_workers.device.enrolment import credential
 from tunefarm_workers.device.settings import AgentSettings
 
@@ -47,6 +52,25 @@ def test_an_agent_waits_for_the_farm_of_its_machine(
     assert agent.process.poll() is None
     farm_file.with_suffix(".part").replace(farm_file)
     agent.wait_online()
+
+
+def test_an_answer_that_takes_long_is_waited_for() -> None:
+    """The farm has used the token up by then: asking again would be refused."""
+
+    class Slow(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            time.sleep(7.0)
+            answer = json.dumps({"name": "box", "api_key": "tfk_a"}).encode()
+            self.send_response(201)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with closing(ApiClient(f"http://127.0.0.1:{server.server_port}", "tfk_token")) as api:
+            assert api.enrol(["box"], "pool") == {"box": "tfk_a"}
+        server.shutdown()
 
 
 def test_from_token_to_removal(

@@ -19,7 +19,7 @@ def behind(
     """A convolution of what a step makes of a rounded input."""
     graph = Quantised()
     x = step(graph, graph.rounded(graph.input("x", shape), 0.011, dtype))
-    weights = graph.weights([24, depth, *[3] * (len(shape) - 2)], 0)
+    weights = graph.weights([24, depth // how.get("group", 1), *[3] * (len(shape) - 2)], 0)
     graph.output(graph.node("Conv", x, weights, kernel_shape=[3] * (len(shape) - 2), **how))
     return graph.model()
 
@@ -54,6 +54,18 @@ def larger(graph: Quantised, x: str) -> Any:
     return graph.node("Resize", x, "", sizes, mode="nearest", **nearest)
 
 
+def bounded(least: float, most: float) -> Step:
+    return lambda graph, x: graph.node("Clip", x, graph.number(least), graph.number(most))
+
+
+def chosen(graph: Quantised, x: str) -> Any:
+    return graph.node("Gather", x, graph.ints(*range(0, 16, 2)), axis=1)
+
+
+def repeated(graph: Quantised, x: str) -> Any:
+    return graph.node("Tile", x, graph.ints(1, 1, 2, 3))
+
+
 def grouped(
     groups: int,
     channels: int,
@@ -72,12 +84,12 @@ def grouped(
     return graph.model()
 
 
-def transposed() -> onnx.ModelProto:
-    """A transposed convolution of 16 channels and 16 results, which becomes one of four phases."""
+def transposed(**how: Any) -> onnx.ModelProto:
+    """A transposed convolution of 16 channels and 16 results; of strides of 2, it becomes one of four phases."""
     graph = Quantised()
     x = graph.rounded(graph.input("x", SHAPE), 0.011, np.uint8)
     weights = graph.weights([16, 16, 4, 4], 1)
-    y = graph.node("ConvTranspose", x, weights, kernel_shape=[4, 4], strides=[2, 2], pads=[1] * 4)
+    y = graph.node("ConvTranspose", x, weights, kernel_shape=[4, 4], pads=[1] * 4, **how)
     graph.output(graph.rounded(graph.node("Relu", y), 0.02, np.uint8))
     return graph.model()
 
@@ -124,8 +136,13 @@ FORMS: dict[str, onnx.ModelProto] = {
     "relu": behind(lambda graph, x: graph.node("Relu", x)),
     "concat": behind(concatenated, depth=32),
     "concat, two scales": behind(of_two_scales, depth=32),
+    "groups, two scales": behind(of_two_scales, depth=32, group=4),
     "half": behind(half, depth=8),
     "resize": behind(larger),
+    "bounds": behind(bounded(0.0, 0.66)),
+    "bounds, s8, one out of reach": behind(bounded(-0.11, 6.0), dtype=np.int8),
+    "gather": behind(chosen, depth=8),
+    "tile": behind(repeated),
     "alpha": gemm(alpha=0.5, beta=2.0),
     "u8 weights": unsigned(1, 97),
     "u8 weights, rows": unsigned_rows(),
@@ -139,7 +156,8 @@ FORMS: dict[str, onnx.ModelProto] = {
     "groups, dynamic, zero points": dynamic(
         SHAPE, [32, 8, 3, 3], np.uint8, 140, pads=[1] * 4, kernel_shape=[3, 3], group=2
     ),
-    "transposed": transposed(),
+    "transposed": transposed(strides=[2, 2]),
+    "transposed, dilated": transposed(strides=[2, 1], dilations=[1, 3]),
     "depthwise, odd, s8": grouped(6, 6, 6, (9, 7), np.int8, strides=[2, 1]),
     "depthwise, seven": grouped(7, 7, 7),
     "depthwise, twelve": grouped(12, 12, 12),

@@ -25,6 +25,8 @@ from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_workers.device.lean_httpx import httpx
 
 _TIMEOUT_SEC = 5.0
+_ENROLMENT = httpx.Timeout(_TIMEOUT_SEC, read=60.0)
+"""A token can be used once: if its answer came too late, the machine could never enrol by it again."""
 _NOT_NOW = {408, 425, 429}
 
 
@@ -46,7 +48,7 @@ class Certificate:
 
 
 class ApiClient:
-    """Talks to the API; every call ends within seconds.
+    """Talks to the API; every call ends within seconds, an enrolment within a minute or so.
 
     Failure: `TransientError` when the API is away, `NotFoundError` when it does not know the device,
         `InvalidInputError` when it will never accept this (the key, the device).
@@ -103,7 +105,7 @@ class ApiClient:
         body: dict[str, Any] = {"name": names[0], "device_key": device_key}
         if len(names) > 1:
             body["also"] = list(names[1:])
-        answer = self._post("/v1/devices/enrol", body)
+        answer = self._post("/v1/devices/enrol", body, timeout=_ENROLMENT)
         try:
             keys = {device["name"]: device["api_key"] for device in (answer, *answer.get("also", ()))}
         except (KeyError, TypeError) as error:
@@ -134,9 +136,11 @@ class ApiClient:
     def close(self) -> None:
         self._http.close()
 
-    def _post(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _post(
+        self, path: str, body: Mapping[str, Any], *, timeout: httpx.Timeout | None = None
+    ) -> Mapping[str, Any]:
         try:
-            response = self._http.post(path, json=body)
+            response = self._http.post(path, json=body, timeout=timeout or self._http.timeout)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise TransientError(
                 f"the API does not answer: {clean(str(error) or type(error).__name__, 300)}"

@@ -8,9 +8,9 @@ the model runs (``DynamicQuantizeLinear``, ``MatMulInteger``, ``ConvInteger``).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from math import ceil, prod
 from typing import Any
 
@@ -81,21 +81,34 @@ class _Weights:
         steps: int8.
         centres: What was subtracted from each result's to move them into int8; int32 ``[results]``.
         scales: Of each result; ones where the product is one of integers.
+        groups: Of the results.
     """
 
     steps: NDArray[Any]
     centres: NDArray[Any]
     scales: NDArray[Any]
+    groups: int
 
     @property
     def whole(self) -> NDArray[Any]:
         """The integers, int32."""
         return np.asarray(self.steps.astype(np.int32) + self.centres)
 
-    def part(self, first: int, count: int) -> _Weights:
-        """Return the weights of some of the products' last axis."""
-        kept = np.ascontiguousarray(self.steps[..., first : first + count, :])
-        return _Weights(steps=kept, centres=self.centres, scales=self.scales)
+    def part(self, first: int, count: int) -> _Weights | None:
+        """Return the weights for some of the channels; None if these cut a group in two."""
+        if self.groups == 1:
+            return replace(self, steps=np.ascontiguousarray(self.steps[..., first : first + count, :]))
+        depth, results = self.steps.shape[-2:]
+        if first % depth or count % depth:
+            return None
+        own = results // self.groups
+        kept = slice(first // depth * own, (first + count) // depth * own)
+        return _Weights(
+            steps=np.ascontiguousarray(self.steps[..., kept]),
+            centres=self.centres[kept],
+            scales=self.scales[kept],
+            groups=count // depth,
+        )
 
 
 @relax.expr_functor.mutator
@@ -131,7 +144,7 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
         # Looking through weights is slow, so it comes last: networks without quantised activations skip it.
         data = self._tensors.scaled(call.args[0])
         when_run = self._tensors.scaled_when_run(call.args[0]) if data is None else None
-        joined = self._tensors.joined(call.args[0]) if data is None and groups_of(call) == 1 else []
+        joined = self._tensors.joined(call.args[0]) if data is None else []
         quantised = data is not None or when_run is not None or joined
         weights = _scaled_weights(call) if quantised else None
         if weights is None or not _pays(call, weights, self._instruction):
@@ -147,12 +160,22 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
             return relax.op.multiply(self._emitted(product), self._emitted(scale))
         if data is not None:
             return self._of_known_scale(call, data, weights)
-        first, total = 0, None
-        for width, part in joined:
-            product = self._emitted(self._of_known_scale(call, part, weights.part(first, width)))
-            total = product if total is None else self._emitted(relax.op.add(total, product))
-            first += width
-        return total
+        return self._of_joined(call, joined, weights)
+
+    def _of_joined(self, call: Any, joined: Sequence[tuple[int, Quantised]], weights: _Weights) -> Any | None:
+        """Return the product of tensors of several scales: the sum of those of each, or of groups, these side by side."""
+        firsts = np.cumsum([0, *(width for width, _ in joined)])
+        shares = [weights.part(int(first), width) for first, (width, _) in zip(firsts, joined, strict=False)]
+        known = [share for share in shares if share is not None]
+        if len(known) < len(shares):
+            return None
+        products = [
+            self._emitted(self._of_known_scale(call, part, share))
+            for (_, part), share in zip(joined, known, strict=True)
+        ]
+        if weights.groups > 1:
+            return relax.op.concat(products, axis=-1)
+        return reduce(lambda total, product: self._emitted(relax.op.add(total, product)), products)
 
     def _of_known_scale(self, call: Any, data: Quantised, weights: _Weights) -> Any:
         zero = shifted_zero(data.zero, data.dtype, self._instruction.activations)
@@ -215,11 +238,11 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
     def _emit(
         self, call: Any, kernel: Callable[..., Any], data: Quantised, weights: _Weights, *more: Any
     ) -> Any:
-        steps, constants, own = weights.steps, more, weights.steps.shape[-1] // groups_of(call)
+        steps, constants, own = weights.steps, more, weights.steps.shape[-1] // weights.groups
         if weights.centres.any():
-            steps = _with_ones(steps, groups_of(call))
+            steps = _with_ones(steps, weights.groups)
             constants = (*more, relax.const(weights.centres, "int32"))
-        instruction, merged = _way(call, steps, self._instruction)
+        instruction, merged = _way(call, steps, weights.groups, self._instruction)
         values = data.values()
         # The rows that one instruction takes would lie in one run.
         runs = runs_of_call(call, instruction.products) if instruction.rows == 1 else None
@@ -228,7 +251,7 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
             values = self._emitted(relax.op.reshape(values, [batch, *sizes, width * channels]))
             steps = steps.reshape(*steps.shape[:-3], 1, -1, steps.shape[-1])
             kernel = partial(kernel, runs=runs)
-        groups = Groups(count=groups_of(call), depth=steps.shape[-2], results=own, merged=merged)
+        groups = Groups(count=weights.groups, depth=steps.shape[-2], results=own, merged=merged)
         return self.builder_.call_te(
             partial(kernel, groups=groups, instruction=instruction),
             values,
@@ -253,9 +276,9 @@ def _is_supported(call: Any) -> bool:
     return convolution_name(call, CHANNELS_LAST) is not None
 
 
-def _way(call: Any, steps: NDArray[Any], best: ByteProducts) -> tuple[ByteProducts, int]:
+def _way(call: Any, steps: NDArray[Any], groups: int, best: ByteProducts) -> tuple[ByteProducts, int]:
     """Return the instruction for a product, and how many groups of its channels to compute as one: the fewest instructions."""
-    rows, groups = static_shape(call)[-2], groups_of(call)  # type: ignore[index]
+    rows = static_shape(call)[-2]  # type: ignore[index]
     instructions = dict.fromkeys((best, best.by_row) if rows > 1 else (best.by_row,))
     if groups == 1:
         return next(iter(instructions)), 1
@@ -286,11 +309,11 @@ def _count(groups: int, depth: int, results: int, instruction: ByteProducts, mer
 
 def _pays(call: Any, weights: _Weights, best: ByteProducts) -> bool:
     """Return whether a product takes no more instructions than in floats: the vectors of small groups are mostly empty."""
-    groups = groups_of(call)
+    groups = weights.groups
     if groups == 1 or tensor_dtype(call) != _FLOAT:
         return True
     steps = _with_ones(weights.steps, groups) if weights.centres.any() else weights.steps
-    instruction, merged = _way(call, steps, best)
+    instruction, merged = _way(call, steps, groups, best)
     depth, results = weights.steps.shape[-2:]
     floats = depth * ceil(results / best.by_row.lanes) * (_DEPTHWISE_COST if is_depthwise(call) else 1)
     return bool(_count(groups, depth, steps.shape[-1] // groups, instruction, merged) <= floats)
@@ -313,7 +336,7 @@ def _takes_taps(call: Any, weights: _Weights, best: ByteProducts) -> bool:
     if not is_depthwise(call) or not _has_taps(call, weights, best.by_row):
         return False
     rows, columns, depth, channels = weights.steps.shape
-    instruction, merged = _way(call, weights.steps, best)
+    instruction, merged = _way(call, weights.steps, channels, best)
     as_groups = rows * columns * _count(channels, depth, 1, instruction, merged)
     return bool(channels // best.by_row.lanes * taps_of(rows, columns) < as_groups)
 
@@ -349,4 +372,5 @@ def _centred(call: Any, weights: NDArray[Any], scales: NDArray[Any]) -> _Weights
     limit = MOST_PRODUCTS // (2 if centres.any() else 1)
     if (most - least).max() > _BYTE or prod(weights.shape[:-1]) > limit:
         return None
-    return _Weights(steps=(weights - centres).astype(np.int8), centres=centres, scales=scales)
+    steps = (weights - centres).astype(np.int8)
+    return _Weights(steps=steps, centres=centres, scales=scales, groups=groups_of(call))

@@ -23,11 +23,12 @@ _BYTES = {"int8", "uint8"}
 _MOVES = {"relax.reshape", "relax.permute_dims"}
 _MORE_MOVES = _MOVES | {
     *("relax.expand_dims", "relax.squeeze", "relax.flatten", "relax.strided_slice", "relax.broadcast_to"),
+    *("relax.take", "relax.gather_elements", "relax.gather_nd", "relax.tile"),
     *("relax.nn.max_pool1d", "relax.nn.max_pool2d", "relax.nn.max_pool3d"),
 }
 """Operators that give the same elements, or the largest ones, whether they are scaled before or after; scales are positive."""
 _GRID = 1e-4
-"""How far a padding may be from a multiple of the scale, as a share of the scale."""
+"""How far a padding or a bound may be from a multiple of the scale, as a share of the scale."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class Quantised:
 
     Attributes:
         values: Returns the 8-bit integers, in the graph that is being written.
-        dtype: Their type.
+        dtype: Their type; int16 where the instruction takes pairs of these.
         zero: A number; or a tensor of one integer, or None for 0, where it is known at run time only.
         scale: A number; 1.0 where the tensor is one of integers; or a tensor of one element.
     """
@@ -45,6 +46,12 @@ class Quantised:
     dtype: str
     zero: Any
     scale: Any = 1.0
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the largest integer that the tensor can have; of a wider type, the lowest 256."""
+        least = int(np.iinfo(self.dtype).min)
+        return least, least + 255
 
 
 class QuantisedTensors:
@@ -227,27 +234,45 @@ class QuantisedTensors:
             return self._split(call)
         if name == "relax.concat":
             return self._concatenated(call)
+        if name in ("relax.nn.relu", "relax.maximum", "relax.minimum"):
+            return self._bounded(call)
         is_nearest = name == "relax.image.resize2d" and str(call.attrs.method) == "nearest_neighbor"
-        if not is_nearest and name not in _MORE_MOVES | {"relax.nn.relu", "relax.nn.pad"}:
+        if not is_nearest and name not in _MORE_MOVES | {"relax.nn.pad"}:
             return None
         data = self.scaled(call.args[0])
         if data is None:
             return None
-        if name == "relax.nn.relu":
-            zero = relax.const(np.array(data.zero, data.dtype), data.dtype)
-            return self._with(data, lambda values: relax.op.maximum(values, zero))
         if name == "relax.nn.pad":
             return self._padded(call, data)
-        return self._with(data, lambda values: tvm.ir.Call(call.op, [values, *call.args[1:]], call.attrs))
+        return self._with(
+            data,
+            lambda values: tvm.ir.Call(call.op, [values, *map(self._visit, call.args[1:])], call.attrs),
+        )
+
+    def _bounded(self, call: Any) -> Quantised | None:
+        """Return a quantised tensor cut off at a bound, if that is a step of the scale, or beyond all of them."""
+        name = operator_name(call)
+        bounded = (None, 0.0) if name == "relax.nn.relu" else self._by_scalar(call, name)
+        data = None if bounded is None else self.scaled(call.args[0])
+        if bounded is None or data is None:
+            return None
+        operator = relax.op.minimum if name == "relax.minimum" else relax.op.maximum
+        steps, (least, most) = bounded[1] / data.scale + data.zero, data.limits
+        if steps >= most if name == "relax.minimum" else steps <= least:
+            return data
+        if not least <= steps <= most or abs(steps - round(steps)) > _GRID:
+            return None
+        bound = relax.const(np.array(round(steps), data.dtype), data.dtype)
+        return self._with(data, lambda values: operator(values, bound))
 
     def _padded(self, call: Any, data: Quantised) -> Quantised | None:
         attributes = call.attrs
         steps = float(attributes.pad_value) / data.scale
         if not isfinite(steps):
             return None
-        padding, limits = data.zero + round(steps), np.iinfo(data.dtype)
+        padding, (least, most) = data.zero + round(steps), data.limits
         constant = str(attributes.pad_mode) == "constant"
-        if constant and (abs(steps - round(steps)) > _GRID or not limits.min <= padding <= limits.max):
+        if constant and (abs(steps - round(steps)) > _GRID or not least <= padding <= most):
             return None
         widths = [int(width) for width in attributes.pad_width]
         mode = str(attributes.pad_mode)

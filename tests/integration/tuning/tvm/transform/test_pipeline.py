@@ -307,6 +307,7 @@ def test_a_power_that_makes_its_base_larger_stays(tmp_path: Path) -> None:
         ([2, 3], [4, 3], {}, True),
         ([2, 2], [2, 2], {"output_padding": [1, 1]}, False),
         ([3, 3], [2, 2], {"dilations": [2, 2]}, False),
+        ([3, 4], [1, 2], {"dilations": [3, 1], "pads": [2, 1, 1, 0]}, True),
         ([2, 2], [2, 2], {"group": 2}, False),
     ],
 )

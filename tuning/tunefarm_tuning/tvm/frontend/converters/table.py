@@ -122,6 +122,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "TensorScatter": elementwise.convert_tensor_scatter,
     "TfIdfVectorizer": ngrams.convert_tf_idf,
     "ThresholdedRelu": arithmetic.convert_thresholded_relu,
+    "Tile": tensors.convert_tile,
     "TopK": tensors.convert_top_k,
     "Upsample": resize.convert_upsample,
     f"{ML}ArrayFeatureExtractor": feature_scaling.convert_array_feature_extractor,

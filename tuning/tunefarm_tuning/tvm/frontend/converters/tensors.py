@@ -172,6 +172,12 @@ def convert_squeeze(context: NodeContext, inputs: Sequence[Any], attributes: dic
     return context.convert("Squeeze", [inputs[0], from_front], {}, _SINCE_AXES_ARE_INPUTS)
 
 
+def convert_tile(_context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
+    """Convert `Tile` by constant counts; TVM's converter makes a kernel at once, which no graph pass looks into."""
+    counts = constant_value(inputs[1])
+    return None if counts is None else relax.op.tile(inputs[0], [int(count) for count in counts])
+
+
 def convert_top_k(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert `TopK` of opset 10, which TVM reads as opset 1's, and unsorted `TopK`, for which any order is right."""
     if context.opset < 10 or (context.opset > 10 and attributes.get("sorted", 1) == 1):

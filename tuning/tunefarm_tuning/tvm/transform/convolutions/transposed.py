@@ -31,7 +31,7 @@ _LEAST_OF_A_GROUP = 16
 def decompose_transposed_convolutions(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with its transposed convolutions replaced by sub-pixel convolutions.
 
-    Those by constant weights, of static shapes, without dilation are replaced; of groups, those of 16 channels or more: smaller ones, as
+    Those by constant weights, of static shapes, along each axis without stride or without dilation are replaced; of groups, those of 16 channels or more: smaller ones, as
     of depthwise convolutions, fill vectors worse than their image is shuffled (1.5 to 2.4 times as long on a Zen 3).
     """
     return rewrite_calls(mod, _decompose)
@@ -46,20 +46,22 @@ def _decompose(call: Any, builder: Any) -> Any:
     batch, channels, *output_sizes = _sizes(call.ty.shape)
     strides, groups = [int(stride) for stride in attributes.strides], int(attributes.groups)
     begin = [int(padding) for padding in attributes.padding][: len(strides)]
+    dilation = [int(width) for width in attributes.dilation]
     taps = [-(-size // stride) for size, stride in zip(weight.shape[2:], strides, strict=True)]
-    phase_sizes = [size + tap - 1 for size, tap in zip(input_sizes, taps, strict=True)]
+    reach = [(tap - 1) * width for tap, width in zip(taps, dilation, strict=True)]
+    phase_sizes = [size + more for size, more in zip(input_sizes, reach, strict=True)]
     if any(
         start + size > stride * phase_size
         for start, size, stride, phase_size in zip(begin, output_sizes, strides, phase_sizes, strict=True)
     ):
         return call  # padded beyond what any input reaches
 
-    padding = [tap - 1 for tap in taps] * 2
     convolve, _, _ = _CONVOLUTIONS[name]
     result = convolve(
         call.args[0],
         relax.const(_phase_weights(weight, groups, strides, taps), str(weight.dtype)),
-        padding=padding,
+        padding=reach * 2,
+        dilation=dilation,
         groups=groups,
     )
     result = builder.normalize(result)
@@ -86,7 +88,7 @@ def _is_supported(call: Any) -> bool:
     return (
         isinstance(weight, tvm.ir.GenericConst)
         and (attributes.groups == 1 or _channels_of_a_group(call) >= _LEAST_OF_A_GROUP)
-        and all(int(dilation) == 1 for dilation in attributes.dilation)
+        and all(1 in pair for pair in zip(attributes.strides, attributes.dilation, strict=True))
         and (attributes.data_layout, attributes.kernel_layout) == (layout, kernel_layout)
         and attributes.out_layout in ("", layout)
         and all(isinstance(size, tirx.IntImm) for shape in (data.ty.shape, call.ty.shape) for size in shape)
