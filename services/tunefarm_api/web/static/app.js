@@ -40,6 +40,17 @@ for (const form of document.querySelectorAll("form[data-auto]")) {
   form.addEventListener("change", () => form.requestSubmit());
 }
 
+// A form is sent once, however often its button is pressed; a page that answers it is not sent again by "back" or "reload".
+document.addEventListener("submit", (event) => {
+  if (event.target.method !== "post" || event.defaultPrevented) return;
+  if ("sent" in event.target.dataset) event.preventDefault();
+  event.target.dataset.sent = "";
+});
+addEventListener("pageshow", () => {
+  for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
+});
+if ("posted" in document.body.dataset) history.replaceState(null, "", location.href);
+
 document.addEventListener("click", (event) => {
   for (const fold of document.querySelectorAll("details.fold[open]")) {
     if (!fold.contains(event.target)) fold.open = false;

@@ -48,6 +48,16 @@ def test_without_jobs_it_says_how_to_start_one(browser: Browser) -> None:
     assert browser.get("/").url.path == "/jobs"
 
 
+def test_without_jobs_it_says_that_a_device_is_being_checked(browser: Browser, farm) -> None:
+    assert "No device can measure yet: add one." in browser.page("/jobs").element("main").text
+    farm.newcomer()
+    assert (
+        "1 device is being checked, which takes about a minute." in browser.page("/jobs").element("main").text
+    )
+    farm.add_device("dev-2")
+    assert "1 device can measure now." in browser.page("/jobs").element("main").text
+
+
 def test_jobs_are_listed_newest_first(browser: Browser, three) -> None:
     assert names(browser) == ["alphabet.onnx", "beta.onnx", "Alpha.onnx"]
     page = browser.page("/jobs")
