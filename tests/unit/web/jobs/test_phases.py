@@ -22,7 +22,7 @@ STORY = [
 
 
 def test_phases_of_a_job_that_runs() -> None:
-    shown = names_of(phases_of(job(), STORY, now=25.0, imported=(1.0, 4.0), report=None))
+    shown = names_of(phases_of(job(created_at=4.5), STORY, now=25.0, imported=(1.0, 4.0), report=None))
     assert shown["import"] == ("done", 3.0)
     earlier = phases_of(job(created_at=4.5), STORY, now=25.0, imported=(1.0, 4.0), report=None)
     assert [phase.name for phase in earlier if phase.is_earlier] == ["import"]
