@@ -99,7 +99,7 @@ def jobs_page(
         pools=pools,
         tags=tags,
         has_models=has_models,
-        devices_up=sum(device.state in UP_STATES - {DeviceState.CHECKING} for device in devices),
+        devices_up=sum(device.state in UP_STATES for device in devices),
         devices_checked=sum(device.state is DeviceState.CHECKING for device in devices),
         max_bytes=services.settings.max_upload_bytes,
         upload_url=UPLOADS,
