@@ -53,17 +53,6 @@ def test_a_refused_form_is_not_sent_again_by_reload_or_back(seat, server: Replay
     seat.complaints.clear()  # the browser's own lines about the status 422
 
 
-def test_a_form_whose_button_is_pressed_twice_starts_one_job(seat, server: ReplayServer) -> None:
-    page = seat.sign_in()
-    seat.drop(page, "net.onnx", Scenario(tasks=1, trial_sec=0.01).to_bytes())
-    page.wait_for_url("**/models/mdl_*")
-    page.get_by_label("or number of trials").fill("1")
-    page.get_by_role("button", name="Start the job").dblclick()
-    page.wait_for_url("**/jobs/job_*")
-    page.goto(server.url + "/jobs")
-    expect(page.locator("#jobs tbody tr")).to_have_count(1)
-
-
 @pytest.mark.exhaustive
 def test_a_chosen_file_that_is_no_model(seat, server: ReplayServer, tmp_path: Path) -> None:
     page = seat.sign_in()

@@ -40,15 +40,7 @@ for (const form of document.querySelectorAll("form[data-auto]")) {
   form.addEventListener("change", () => form.requestSubmit());
 }
 
-// A form is sent once, however often its button is pressed; a page that answers it is not sent again by "back" or "reload".
-document.addEventListener("submit", (event) => {
-  if (event.target.method !== "post" || event.defaultPrevented) return;
-  if ("sent" in event.target.dataset) event.preventDefault();
-  event.target.dataset.sent = "";
-});
-addEventListener("pageshow", () => {
-  for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
-});
+// A page that answers a form has an address that can be opened: "back" and "reload" do not send the form again.
 if ("posted" in document.body.dataset) history.replaceState(null, "", location.href);
 
 document.addEventListener("click", (event) => {
