@@ -3,6 +3,7 @@
     python docs/make_screenshots.py --seconds 120
 
 Tunes the demo's ResNet-18 on this machine, and photographs the job's page and one kernel's page when it is done.
+``--output FOLDER`` keeps the job's report there, from which `make_report_sample.py` makes the sample.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=120.0, help="of search (default: %(default)g)")
+    parser.add_argument("--output", type=Path, help="folder for the job's artifact and report")
     options = parser.parse_args()
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
@@ -45,6 +47,8 @@ def main() -> int:
                 job = client.tune(model, minutes=options.seconds / 60.0)
                 job.wait()
                 _photograph(browser, client, job)
+                if options.output is not None:
+                    job.download(options.output)
     return 0
 
 

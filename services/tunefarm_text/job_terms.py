@@ -66,7 +66,7 @@ NO_SEARCH = (
 
 HELP: Mapping[str, str] = {
     "target": "Target to compile for: a name (cuda/sm_90), TVM's text (llvm -mcpu=znver5 -num-cores=8) or JSON. By "
-    "default, or as `host`: the target that the pool's devices report.",
+    "default, or if it is host: the target that the pool's devices report.",
     "device_key": "Pool of devices to measure on. Optional if there is only one.",
     "trials": "Number of trials over all kernels, failed ones included.",
     "seconds": "Seconds of search, without waiting for a device.",
@@ -97,6 +97,12 @@ HELP: Mapping[str, str] = {
     "search": f"Whether to search. {NO_SEARCH}",
 }
 """The meaning of each term, in a sentence."""
+
+BASELINES_HINT = (
+    "A runtime must be installed on the device. OpenVINO's default precision is bfloat16 on CPUs that have it. LiteRT runs only TFLite "
+    "files. Each adds some seconds to the compile."
+)
+"""What forms say of `BASELINES`, whose names they list."""
 
 MAX_SWEEP_JOBS = 64
 """Most combinations of a sweep, with the files that were refused."""

@@ -55,6 +55,7 @@ def run_artifact(
         typer.Option(
             "--threads",
             min=1,
+            max=1024,
             help="Number of threads; by default, the number that the compile measured with.",
         ),
     ] = None,

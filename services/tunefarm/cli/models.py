@@ -166,7 +166,7 @@ def bind_model(
 ) -> None:
     """Import an uploaded model with other shapes or values of its inputs: another model, without another upload.
 
-    A model whose import failed for want of them is deleted, because the new one takes its place.
+    A model whose import failed because they were missing is deleted, because the new one takes its place.
     """
     shapes, values = parse_shapes(shape), parse_values(value or ())
     with server.connect() as client:
@@ -195,7 +195,7 @@ def convert_model(
 ) -> None:
     """Convert a torch.export, StableHLO or TFLite program to an ONNX file on this machine, and compare the two.
 
-    Of an ONNX model with weights in other files, write one file that holds them.
+    An ONNX model whose weights are in other files becomes one file that holds them.
 
     torch.export programs need torch and onnxscript, StableHLO programs need jaxlib (tunefarm[stablehlo]). TFLite files
     are compared only if ai-edge-litert is installed; they can also be uploaded and tuned without conversion.
@@ -289,7 +289,7 @@ def delete_samples(
         ),
     ],
 ) -> None:
-    """Delete samples of a model, and their bytes. Jobs that used them stay."""
+    """Delete samples of a model from the server. Jobs that used them stay."""
     with server.connect() as client:
         model_id = find_model(client, model_id)
         samples_id = client.samples.get(model_id, samples_id).id

@@ -204,7 +204,7 @@ def import_records(
         typer.Option(
             "--device-model",
             metavar="MODEL",
-            help="What TVM measured on, spelled as in records; the farm's only device model by default. For MetaSchedule.",
+            help="Device model that TVM measured on, spelled as in records; the farm's only one by default. For MetaSchedule.",
         ),
     ] = None,
     target: Annotated[
@@ -274,20 +274,20 @@ def purge_records(
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option("--key", metavar="KEY_ID", help="What this API key imported, or one of its rotation."),
+        typer.Option("--key", metavar="KEY_ID", help="Key that imported them, or one before its rotation."),
     ] = None,
     certificate: Annotated[
         str | None,
-        typer.Option("--certificate", metavar="SHA256", help="Only under this certificate of its agent."),
+        typer.Option("--certificate", metavar="SHA256", help="Only under this certificate of the agent."),
     ] = None,
     ticket: Annotated[
         str | None,
         typer.Option("--ticket", metavar="JTI", help="Only what was measured in the session of this ticket."),
     ] = None,
 ) -> None:
-    """Delete the records that a device measured; `tunefarm device list --state removed` has the ids of removed ones. Or those that a key imported. Needs a key with the scope admin.
+    """Delete the records that a device measured, or that an API key imported. Needs a key with the scope admin.
 
-    Names the jobs whose artifacts were compiled with them. With a device's records, what compiles found out is deleted too: the next ones find it out again.
+    It names the jobs whose artifacts were compiled with them. With a device's records, the decisions that compiles took are deleted, too; later compiles take them again. `tunefarm device list --state removed` has the ids of removed devices.
     """
     if (device is None) == (key is None) or (key and (certificate or ticket)):
         raise InvalidInputError(

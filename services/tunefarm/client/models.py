@@ -76,7 +76,7 @@ class AsyncModels(Resource):
     ) -> Model:
         """Import a model's file with other shapes or values of its inputs, without another upload (see `upload`, `wait`).
 
-        That is another model. One whose import failed for want of them is deleted, because the new one takes its place.
+        That is another model. One whose import failed because they were missing is deleted: the new one takes its place.
 
         Raises:
             NotFoundError: If there is no such model, or its file was not kept since its import failed for another reason.

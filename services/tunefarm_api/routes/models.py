@@ -156,7 +156,7 @@ def list_model_tasks(
 def bind_inputs(model_id: ModelId, binding: ModelBinding, response: Response, services: ServicesDep) -> Model:
     """Imports the model's file with other shapes or values of its inputs: another model, without another upload.
 
-    A model whose import failed for want of them is deleted, because the new one takes its place. The file of a model that
+    A model whose import failed because they were missing is deleted, because the new one takes its place. The file of a model that
     failed for any other reason is not kept (404, `blob-not-found`).
     """
     submitted = bind_model(

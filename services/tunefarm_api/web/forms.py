@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 from urllib.parse import parse_qsl
 
@@ -11,10 +12,13 @@ from fastapi.responses import HTMLResponse
 from tunefarm_api.errors.problems import status_of
 from tunefarm_api.web.rendering import page
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
 
 Form = dict[str, str]
 
 _MOST_FIELDS = 500
+_MOST_DIGITS = 30  # of a whole number; the rules of jobs have lower limits, which they name
+_SHOWN = 40  # characters of a wrong number
 
 
 async def _read_form(request: Request) -> Form:
@@ -38,14 +42,33 @@ def number_of(form: Form, name: str) -> float:
     Raises:
         InvalidInputError: If it is none, or below zero.
     """
-    text = form.get(name, "").strip().replace(",", ".")
+    text = form.get(name, "").strip()
     try:
-        value = float(text) if text else 0.0
+        value = float(text.replace(",", ".") or 0)
     except ValueError:
-        value = -1.0
-    if not 0 <= value < 1e9:
-        raise InvalidInputError(f"{name} must be a number above zero", code="invalid-number", field=name)
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise _not_a_number(name, text, "a number that is not below zero")
     return value
+
+
+def whole_number_of(form: Form, name: str) -> int:
+    """Return the whole number in a field; 0 where it is empty.
+
+    Raises:
+        InvalidInputError: If it is none, or below zero.
+    """
+    text = form.get(name, "").strip()
+    if text and not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
+        raise _not_a_number(name, text, f"a whole number of at most {_MOST_DIGITS} digits, not below zero")
+    return int(text or 0)
+
+
+def _not_a_number(name: str, text: str, wanted: str) -> InvalidInputError:
+    label = name.replace("_", " ")
+    return InvalidInputError(
+        f"{label} must be {wanted}, and is {clean(text, _SHOWN)!r}", code="invalid-number", field=name
+    )
 
 
 def labels_of(form: Form) -> tuple[list[str], str]:

@@ -20,17 +20,27 @@ from tunefarm_text.job_terms import libraries_option
 
 def page(template: str, request: Request, **values: Any) -> HTMLResponse:
     """Return the page, as the request's key may see it."""
-    return HTMLResponse(render_text(template, key=key_of(request), path=request.url.path, **values))
+    posted = request.method == "POST"
+    return HTMLResponse(
+        render_text(template, key=key_of(request), path=request.url.path, posted=posted, **values)
+    )
 
 
-def render_text(template: str, *, key: ApiKey | None, path: str = "", **values: Any) -> str:
-    """Return a template's text. `key` is None for who has not signed in."""
+def render_text(
+    template: str, *, key: ApiKey | None, path: str = "", posted: bool = False, **values: Any
+) -> str:
+    """Return a template's text. `key` is None for who has not signed in; `posted` pages answer a form."""
     scopes = frozenset() if key is None else frozenset(key.scopes)
     return (
         _environment()
         .get_template(template)
         .render(
-            key=key, path=path, may_write=bool(scopes & {"write", ADMIN}), may_admin=ADMIN in scopes, **values
+            key=key,
+            path=path,
+            posted=posted,
+            may_write=bool(scopes & {"write", ADMIN}),
+            may_admin=ADMIN in scopes,
+            **values,
         )
     )
 

@@ -88,7 +88,7 @@ class JobComparison(ReportSection):
 
     jobs: list[ComparedJob] = Field(description="The jobs, in the order asked for.")
     kernels: list[ComparedKernel] = Field(
-        description="The kernels of all of them, those first that make the largest difference."
+        description="The kernels of all of them, the largest differences first."
     )
 
 

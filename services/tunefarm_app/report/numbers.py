@@ -269,16 +269,22 @@ def ratios_of(report: Mapping[str, Any] | None) -> dict[str, ReportRatio]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """How fast the network is: the artifact as it was measured, or else the sum of the kernels' best times."""
+    """How fast the network is: the artifact as it was measured, or else the sum of the kernels' best times.
+
+    It is disturbed if it was timed beside other networks, and no ratio to one of them is known.
+    """
 
     sec: float | None
     is_measured: bool
+    is_disturbed: bool = False
 
 
 def latency_of(job: Job) -> Latency:
     """Return the best that is known of how fast the job's network is."""
     if job.network_latency_sec is not None:
-        return Latency(sec=job.network_latency_sec, is_measured=True)
+        ratios = speedups_of(job).values()
+        disturbed = bool(ratios) and not any(is_known(ratio.low, ratio.high) for ratio in ratios)
+        return Latency(sec=job.network_latency_sec, is_measured=True, is_disturbed=disturbed)
     return Latency(sec=job.best_latency_sec, is_measured=False)
 
 

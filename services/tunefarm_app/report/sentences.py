@@ -57,18 +57,17 @@ def _size(report: JobReport) -> list[str]:
     transformed = [
         each for each in report.alternatives if each.chosen and each.algorithm.startswith(WINOGRAD)
     ]
-    if (
-        report.artifact is None
-        or not transformed
-        or report.artifact.size_bytes < _LARGER * report.model.size_bytes
-    ):
+    if report.artifact is None or report.artifact.size_bytes < _LARGER * report.model.size_bytes:
         return []
-    kernels = plural(len(transformed), "kernel")
-    sentence = (
-        f"The artifact has {size(report.artifact.size_bytes)}, the model's file {size(report.model.size_bytes)}: it holds the weights of "
-        f"{kernels} as Winograd's algorithm takes them, which is up to four times their size."
-    )
-    return [sentence]
+    sizes = f"The artifact has {size(report.artifact.size_bytes)}, the model's file {size(report.model.size_bytes)}"
+    if transformed:
+        kernels = plural(len(transformed), "kernel")
+        return [
+            f"{sizes}: it holds the weights of {kernels} as Winograd's algorithm takes them, which is up to four times their size."
+        ]
+    return [
+        f"{sizes}: beside the weights, in the form that its kernels read, it holds native code and what runs it."
+    ]
 
 
 def _inputs_of(checks: ReportChecks) -> str:

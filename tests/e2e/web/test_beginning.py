@@ -32,6 +32,27 @@ def test_from_a_dropped_file_to_a_job_that_ran(seat, server: ReplayServer) -> No
     expect(page.locator("#estimate")).to_contain_text("trials in 10 minutes")
 
 
+def test_a_refused_form_is_not_sent_again_by_reload_or_back(seat, server: ReplayServer) -> None:
+    page = seat.sign_in()
+    seat.drop(page, "net.onnx", Scenario(tasks=1, trial_sec=0.01).to_bytes())
+    page.wait_for_url("**/models/mdl_*")
+    form = page.url
+    page.get_by_label("or number of trials").fill("99999999999999999999")
+    page.get_by_role("button", name="Start the job").click()
+    expect(page.get_by_role("alert")).to_contain_text("the number of trials must be at most")
+    assert page.url == form + "/jobs"
+    page.reload()  # Chromium would ask whether to send the form again, and tell Playwright of a cache miss
+    page.wait_for_url(form)
+    page.get_by_label("or number of trials").fill("99999999999999999999")
+    page.get_by_role("button", name="Start the job").click()
+    expect(page.get_by_role("alert")).to_contain_text("the number of trials must be at most")
+    page.get_by_label("Pages").get_by_role("link", name="Devices").click()
+    page.wait_for_url("**/devices")
+    page.go_back()
+    page.wait_for_url(form)
+    seat.complaints.clear()  # the browser's own lines about the status 422
+
+
 @pytest.mark.exhaustive
 def test_a_chosen_file_that_is_no_model(seat, server: ReplayServer, tmp_path: Path) -> None:
     page = seat.sign_in()

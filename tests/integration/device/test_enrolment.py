@@ -134,6 +134,27 @@ def test_a_token_that_was_used_is_told_as_such(server: ReplayServer, tmp_path: P
         enrol("second")
 
 
+def test_a_token_is_tried_until_the_api_answers(server: ReplayServer, tmp_path: Path) -> None:
+    """An enrolment that timed out may have ended the stored credential: an agent that used it could never join again."""
+    _, token = create_enrolment_token(server.services)
+    waits: list[float] = []
+
+    def enrol(url: str) -> str | None:
+        settings = AgentSettings(
+            url=url,
+            token=token,
+            api_key="tfk_ended",
+            device_key="test",
+            name="box",
+            work_dir=tmp_path / "box",
+        )
+        return credential(settings, lambda sec: waits.append(sec) or len(waits) == 2)
+
+    assert enrol("http://127.0.0.1:9") is None
+    assert len(waits) == 2
+    assert enrol(server.url) not in (None, "tfk_ended")
+
+
 def test_a_farm_that_was_restored_learns_the_agents_key(
     server: ReplayServer, join: Callable[..., Any], holding: Hold
 ) -> None:

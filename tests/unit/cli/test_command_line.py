@@ -90,6 +90,22 @@ def test_wrong_usage_is_2() -> None:
             ["jobs", "list", "--limit", "0", "--json"],
             "Invalid value for '--limit' / '-n': it must be greater than or equal to 1",
         ),
+        (
+            ["jobs", "list", "--limit", "99999999999999999999", "--json"],
+            "Invalid value for '--limit' / '-n': it must be less than or equal to 1000000000",
+        ),
+        (
+            ["audit", "list", "--limit", "99999999999999999999", "--json"],
+            "Invalid value for '--limit' / '-n': it must be less than or equal to 1000000000",
+        ),
+        (
+            ["run", "net.tunefarm", "--threads", "99999", "--json"],
+            "Invalid value for '--threads': it must be less than or equal to 1024",
+        ),
+        (
+            ["device", "token", "--minutes", "99999", "--json"],
+            "Invalid value for '--minutes': it must be less than or equal to 10080",
+        ),
         (["serve", "--port", "abc", "--json"], "Invalid value for '--port': it must be a whole number"),
         (
             ["tune", "a.onnx", "--minutes", "abc", "--json"],

@@ -22,13 +22,13 @@ from tunefarm_tuning.workload.precision import Precision
 
 REPORT_VERSION = 2
 _RULE = (
-    "floats: an element may be 64 times as far from the reference as ONNX Runtime's own runs are in the row, column or channel "
-    "of the element where these runs differ least, 16 times as far as they are anywhere in the output, and 64 roundings of the "
-    "output's dtype; the median, 90 % and 99 % quantiles of the error may be 64 times those of ONNX Runtime; NaN and infinities "
-    "must match; integers and booleans must be equal, except where ONNX Runtime's runs differ (ties). The tolerance is wider by a "
-    "share of the element plus a share of its tensor's root mean square: 1e-2 and 1e-2 if weights are stored as float16; 5e-2 and "
-    "5e-2 if they are stored as bfloat16, or the network computes in bfloat16; 1e-1 and 1e-1 if the network rounds its activations "
-    "to integers. Of integers, 2 % may differ with float16 weights, 5 % with bfloat16 weights or rounded activations"
+    "floats: an element may differ from the reference by the largest of three bounds: 64 times the largest error of ONNX Runtime's own "
+    "runs in the row, column or channel of the element where it is smallest; 16 times their largest error in the whole output; 64 "
+    "roundings of the output's dtype. The median, 90 % and 99 % quantiles of the error may be 64 times theirs. NaN and infinities must "
+    "match. Integers and booleans must be equal, except where ONNX Runtime's runs differ (ties). Rounding widens the tolerance by a "
+    "share of the element plus the same share of its tensor's root mean square: 1 % for weights in float16, 5 % for weights or "
+    "arithmetic in bfloat16, 10 % for a network that rounds its activations to integers. Of integers, 2 % may then differ with float16 "
+    "weights, 5 % in the other cases"
 )
 _REFERENCES = {
     True: "ONNX Runtime in float64",
@@ -55,10 +55,10 @@ _BASELINES = (
     "keeps them. Outputs on these inputs are compared with the reference, as the artifact's outputs are."
 )
 _OUTPUTS = (
-    "Every output of the artifact, on each of the user's sample sets and each set of random inputs, element by element against ONNX "
-    "Runtime. ONNX Runtime ran in all the ways under checks.runs; their differences give the tolerance of the comparison. "
-    "Every tuned kernel was also compared with its untuned form, in all "
-    "arguments; if the two disagree, unscheduled loops decide which is correct."
+    "Every output of the artifact is compared with ONNX Runtime's, element by element, on each of the user's sample sets and each set of "
+    "random inputs. The ways in which ONNX Runtime ran are listed with the outputs (checks.runs in the JSON); their differences give the "
+    "tolerance. Every tuned kernel was also compared with its untuned form, in all arguments; if the two disagree, unscheduled loops "
+    "decide which is correct."
 )
 
 

@@ -60,8 +60,7 @@ def _enrol(
                 log.info("not enrolled again: %s", error.message)
                 return {}
             except TransientError as error:
-                if all(device.api_key for device in devices):
-                    return {}
+                # With a stored credential, too: a request that timed out may have ended it, and then only the token helps.
                 wait_sec = backoff.next_sec()
                 log.warning("%s; trying to enrol again in %.1f s", error.message, wait_sec)
                 if wait(wait_sec):

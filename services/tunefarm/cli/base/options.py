@@ -60,7 +60,9 @@ OutFile = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of standard output."),
 ]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")]
+Limit = Annotated[
+    int, typer.Option("--limit", "-n", min=1, max=1_000_000_000, help="Show at most this many.")
+]
 
 
 Tags = Annotated[

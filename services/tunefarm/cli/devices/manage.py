@@ -36,7 +36,9 @@ def make_token(
             "device must be named.",
         ),
     ] = None,
-    minutes: Annotated[float, typer.Option("--minutes", min=0.1, help="Validity in minutes.")] = 15.0,
+    minutes: Annotated[
+        float, typer.Option("--minutes", min=0.1, max=10_080, help="Validity in minutes; 7 days at most.")
+    ] = 15.0,
     *,
     guest: Annotated[
         bool,

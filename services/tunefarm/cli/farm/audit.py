@@ -12,6 +12,7 @@ import typer
 
 from tunefarm.cli.base.commands import command, group
 from tunefarm.cli.base.connect import Server
+from tunefarm.cli.base.options import Limit
 from tunefarm.cli.base.output import Output
 from tunefarm_text import quantities
 from tunefarm_text.audit_chain import ChainCheck, parse_head
@@ -41,9 +42,7 @@ def list_audit(
             help="Only actions on the key, model, job or device with this id, or with this part of an id.",
         ),
     ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, metavar="N", help="Maximum number of entries.")
-    ] = 50,
+    limit: Limit = 50,
 ) -> None:
     """List the audit log, newest first. With --json, one entry a line."""
     with server.connect() as client:
@@ -99,7 +98,7 @@ def prune_audit(
 ) -> None:
     """Delete old entries of the audit log, after an export that is checked. What stays can still be verified.
 
-    Keep the file: `tunefarm audit verify FILE` checks it, and its last entry's number and hash stand in the log.
+    Keep the file: `tunefarm audit verify FILE` checks it. The log keeps the number and the hash of its last entry.
     """
     try:
         until = datetime.fromisoformat(before).replace(tzinfo=UTC).timestamp()

@@ -60,6 +60,7 @@ MaxPriority = Annotated[
 
 _TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)([mhd])")
 _UNITS = {"m": 60.0, "h": 3600.0, "d": 86400.0}
+_MAX_DAYS = 3650
 
 app = group("keys", "Create, list, rotate and revoke API keys. Needs a key with the scope admin.")
 
@@ -118,9 +119,9 @@ def limit_key(
     max_device_minutes: MaxDeviceMinutes = None,
     max_priority: MaxPriority = None,
 ) -> None:
-    """Set what an API key may use, in place of the limits that it has; a limit that is not named ends.
+    """Set the limits of an API key in place of those that it has; a limit that you do not give is removed.
 
-    They count at once for new uploads and jobs, also of keys that it was rotated to. What runs goes on.
+    They apply at once to new uploads and jobs, also to those of keys that replace this one by rotation. Running jobs continue.
     """
     from tunefarm.client.keys import KeyLimits
 
@@ -146,7 +147,7 @@ def rotate_key(
     ] = "7d",
     output: KeyFile = None,
 ) -> None:
-    """Create a key with the name, the rights and the validity of another, which ends after the overlap."""
+    """Create a key with the same name, rights and validity as another; the old key ends after the overlap."""
     overlap_sec = _seconds(overlap)
     _show_new(out, server, output, lambda client: client.keys.rotate(key_id, overlap_sec=overlap_sec))
 
@@ -223,4 +224,9 @@ def _seconds(text: str) -> float:
             f"{text!r} is not a duration: give minutes, hours or days, like 30m, 12h or 90d",
             code="invalid-time",
         )
-    return float(match[1]) * _UNITS[match[2]]
+    seconds = float(match[1]) * _UNITS[match[2]]
+    if seconds > _MAX_DAYS * _UNITS["d"]:
+        raise InvalidInputError(
+            f"{text!r} is too long: a key is valid for {_MAX_DAYS}d at most", code="invalid-time"
+        )
+    return seconds

@@ -28,9 +28,9 @@ app = group(
 
 @command(app, "create")
 def create_key(out: Output, file: KeyFile) -> None:
-    """Create a farm's signing key on this machine. Give workers FILE, the API FILE.pub alone, and both TUNEFARM_SIGNING_KEY=FILE.
+    """Create a farm's signing key on this machine.
 
-    `tunefarm serve` makes its own.
+    Workers need FILE, the API only FILE.pub; set TUNEFARM_SIGNING_KEY=FILE for both. `tunefarm serve` makes its own key.
     """
     from tunefarm_app.identity.signing import create_signing_key
 
@@ -41,7 +41,7 @@ def create_key(out: Output, file: KeyFile) -> None:
 def rotate_key(out: Output, file: KeyFile) -> None:
     """Replace a farm's signing key by a new one, on this machine. Its former public key stays in FILE.pub, for what it signed.
 
-    Workers take the new key for their next artifact. Who verifies needs the new public key: `tunefarm signing list --output`.
+    Workers take the new key for their next artifact. Those who verify artifacts need the new public key: `tunefarm signing list --output`.
     """
     from tunefarm_app.identity.signing import rotate_signing_key
 
@@ -65,7 +65,7 @@ def list_keys(
 ) -> None:
     """List the public keys that a server's artifacts are verified with: the current one, then former ones.
 
-    Do this once, over a connection that you trust, and keep the file: who can change the server's answer can name other keys.
+    Do this once, over a connection that you trust, and keep the file: anyone who can change the server's answer can give you other keys.
     """
     with server.connect() as client:
         if output is not None:

@@ -113,7 +113,7 @@ def list_jobs(
             "pool": lambda job: job.device_key,
             ">trials": lambda job: job.trials,
             ">failed": lambda job: job.failures,
-            ">best": lambda job: job.best_text,
+            ">latency": lambda job: job.best_text,
             ">speed-up over untuned": lambda job: job.over_untuned_text,
             ">speed-up over other runtimes": lambda job: job.over_runtime_text,
             "tags": lambda job: ", ".join(job.tags),
@@ -145,7 +145,7 @@ def compare_jobs(
         ),
     ],
 ) -> None:
-    """Show jobs side by side: their results, and their kernels, those first that make the largest difference."""
+    """Show jobs side by side: their results, and their kernels, the largest differences first."""
     with server.connect() as client:
         comparison = client.jobs.compare([find_job(client, text) for text in job_ids])
     if out.json:
@@ -238,6 +238,10 @@ def list_job_tasks(out: Output, server: Server, job_id: JobId) -> None:
             "outcomes": lambda task: _counts(task.outcomes),
         },
     )
+    if not out.json and any(task.untuned_cost_sec is not None for task in tasks):
+        out.text(
+            "Best time, rate and shares of peak and bound are from the search; untuned time and share were measured with the artifact."
+        )
 
 
 @command(app, "trials")
@@ -310,7 +314,7 @@ def show_state(out: Output, job: Job) -> None:
         ("devices", job.device_key),
         ("tuner", f"{job.tuner}, seed {job.seed}"),
         ("precision", str(job.raw.get("options", {}).get("precision", "as-model"))),
-        ("left out", "the code for other shapes" if _leaves_out_other_shapes(job) else quantities.NONE),
+        *(("other shapes", "no code for them") for _ in range(_leaves_out_other_shapes(job))),
         *(
             ("also timed", ", ".join(job.raw["options"]["baselines"]))
             for _ in job.raw.get("options", {}).get("baselines", ())[:1]
@@ -323,8 +327,8 @@ def show_state(out: Output, job: Job) -> None:
         ("time left", quantities.duration(job.eta_sec)),
         ("kernels", job.kernels_text),
         ("latency", job.latency_text),
-        ("speed-up over untuned", job.over_untuned_text),
-        ("speed-up over others", job.over_runtime_text),
+        ("over untuned", job.over_untuned_text),
+        ("over others", job.over_runtime_text),
         ("kernels' sum", quantities.latency(job.best_latency_sec)),
         ("priority", f"{job.priority}"),
         ("waiting", job.waiting or quantities.NONE),

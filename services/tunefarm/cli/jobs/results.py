@@ -150,7 +150,7 @@ def measure_job(
 ) -> None:
     """Measure a job's artifact again, now, on a device of its pool, and list all its measurements.
 
-    Its network as TVM compiles it untuned, ONNX Runtime and the job's other runtimes are timed beside it; --baselines adds some. The latest measurement on a quiet device is what
+    Its untuned network, ONNX Runtime and the job's other runtimes are timed beside it; --baselines adds further ones. The latest measurement on a quiet device is what
     report, pages and lists show, unless it timed fewer networks than the shown one.
     """
     with server.connect() as client:
@@ -178,7 +178,7 @@ def show_trace(
 ) -> None:
     """Show where every second of a job went; with -o, write a Chrome trace for chrome://tracing or Perfetto.
 
-    A moment counts once, for the most telling thing that went on. The job may be in any state.
+    Each second counts once, for the most specific activity that was under way. The job may be in any state.
     """
     with server.connect() as client:
         trace = client.jobs.trace(find_job(client, job_id))

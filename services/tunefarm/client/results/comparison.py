@@ -96,7 +96,7 @@ class ComparedKernel(Result):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class JobComparison(Shown, Answer):
-    """Jobs side by side: in the order asked for, and their kernels, those first that make the largest difference."""
+    """Jobs side by side: in the order asked for, and their kernels, the largest differences first."""
 
     jobs: tuple[ComparedJob, ...] = ()
     kernels: tuple[ComparedKernel, ...] = ()

@@ -146,7 +146,9 @@ class Job(Shown, Answer):
     def best_text(self) -> str:
         """How fast the network is: as it was measured, or else the sum of its kernels, which is called an estimate."""
         if self.network_latency_sec is not None or self.best_latency_sec is None:
-            return quantities.latency(self.network_latency_sec)
+            return quantities.latency(self.network_latency_sec) + (
+                " (disturbed)" if self._is_disturbed else ""
+            )
         return f"{quantities.latency(self.best_latency_sec)} (estimate)"
 
     @property
@@ -161,7 +163,15 @@ class Job(Shown, Answer):
             )
         timed = min(self.networks, key=lambda network: network.latency_sec, default=None)
         text = quantities.latency(self.network_latency_sec)
-        return text if timed is None or self.artifact_id is not None else f"{text}, {timed.text}"
+        if timed is None or self.artifact_id is not None:
+            return f"{text}, disturbed by other work" if self._is_disturbed else text
+        return f"{text}, {timed.text}"
+
+    @property
+    def _is_disturbed(self) -> bool:
+        """Whether the artifact was timed beside other networks, and no ratio to one of them is known."""
+        ratios = self.speedups.values()
+        return bool(ratios) and not any(quantities.is_known(ratio.low, ratio.high) for ratio in ratios)
 
     @property
     def kernels_text(self) -> str:
@@ -200,7 +210,7 @@ class Job(Shown, Answer):
             "target": self.target_text,
             "trials": f"{self.trials} ({self.failures} failed)",
             "kernels": self.progress.measured_short,
-            "best": self.best_text,
+            "latency": self.best_text,
             "speed-up over other runtimes": self.over_runtime_text if self.speedups else "",
             "tags": ", ".join(self.tags),
             "time left": "" if self.eta_sec is None else quantities.duration(self.eta_sec),

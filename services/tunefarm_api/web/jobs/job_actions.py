@@ -17,7 +17,7 @@ from tunefarm_api.routes.job_details import (
     get_report,
     get_report_page,
 )
-from tunefarm_api.web.forms import Form, FormDep, labels_of, number_of, refused_labels
+from tunefarm_api.web.forms import Form, FormDep, labels_of, number_of, refused_labels, whole_number_of
 from tunefarm_api.web.jobs.job_form import baselines_in
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.control import cancel_job, finish_job, pause_job, resume_job, retry_job
@@ -117,8 +117,8 @@ def _extend(services: Services, job_id: str, form: Form) -> None:
     if minutes := number_of(form, "minutes"):
         limits = [limit for limit in ("job_sec", "wall_sec") if before.get(limit)]
         more |= {limit: (before.get(limit) or 0.0) + 60.0 * minutes for limit in limits or ["wall_sec"]}
-    if trials := number_of(form, "trials"):
-        more["trials"] = (before.get("trials") or 0) + int(trials)
+    if trials := whole_number_of(form, "trials"):
+        more["trials"] = (before.get("trials") or 0) + trials
     if not more:
         raise InvalidInputError("enter minutes or trials to add", code="invalid-budget")
     change_job(services, job_id, JobChange(priority=None, budget=more))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tunefarm_api.web.forms import Form, number_of
+from tunefarm_api.web.forms import Form, number_of, whole_number_of
 from tunefarm_app.jobs.submit import JobRequest
 from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_db.unit_of_work import Repositories
@@ -81,7 +81,7 @@ def terms_of(form: Form) -> dict[str, Any]:
     Raises:
         InvalidInputError: If a number is none, or there is no limit.
     """
-    minutes, trials = number_of(form, "minutes"), number_of(form, "trials")
+    minutes, trials = number_of(form, "minutes"), whole_number_of(form, "trials")
     search_minutes = number_of(form, "search_minutes")
     search = "no_search" not in form
     if search and not (minutes or search_minutes or trials):
@@ -89,7 +89,7 @@ def terms_of(form: Form) -> dict[str, Any]:
     budget = JobBudget(
         job_sec=60.0 * minutes if minutes else None,
         wall_sec=60.0 * search_minutes if search_minutes else None,
-        trials=int(trials) or None,
+        trials=trials or None,
         min_gain_per_min=0.01 if form.get("stop_early") else None,
     )
     return {
@@ -98,7 +98,7 @@ def terms_of(form: Form) -> dict[str, Any]:
         "device_key": form.get("pool") or None,
         "target": form.get("target", "").strip() or None,
         "tuner": form.get("tuner") or DEFAULT_TUNER,
-        "seed": int(number_of(form, "seed")),
+        "seed": whole_number_of(form, "seed"),
         "priority": form.get("priority") or 0,
         "precision": form.get("precision") or None,
         "max_error": number_of(form, "max_error") if form.get("max_error", "").strip() else None,

@@ -15,7 +15,7 @@ from tunefarm_api.web.jobs.job_line import job_lines
 from tunefarm_api.web.rendering import page
 from tunefarm_db.repositories.selection import JobOrder
 from tunefarm_db.states.job import OPEN_STATES, JobState
-from tunefarm_db.values import UP_STATES
+from tunefarm_db.values import UP_STATES, DeviceState
 from tunefarm_text.job_terms import plain_tag
 
 router = APIRouter(include_in_schema=False)
@@ -100,6 +100,7 @@ def jobs_page(
         tags=tags,
         has_models=has_models,
         devices_up=sum(device.state in UP_STATES for device in devices),
+        devices_checked=sum(device.state is DeviceState.CHECKING for device in devices),
         max_bytes=services.settings.max_upload_bytes,
         upload_url=UPLOADS,
         url_of=lambda shown: _url({**filters, "page": str(shown)}),

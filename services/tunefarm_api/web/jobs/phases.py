@@ -20,11 +20,15 @@ _VERIFYING = ("check-model", "measure", "other-shapes", "pack")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """One phase. `status` is ``waiting``, ``running``, ``paused``, ``done`` or ``stopped``; `sec` None where nobody knows."""
+    """One phase. `status` is ``waiting``, ``running``, ``paused``, ``done`` or ``stopped``; `sec` None where nobody knows.
+
+    `is_earlier`: Whether it ended before the job began, whose time it is no part of.
+    """
 
     name: str
     status: str
     sec: float | None
+    is_earlier: bool = False
 
 
 def phases_of(
@@ -45,8 +49,10 @@ def phases_of(
         report: Of its artifact: it says how much of compiling was verifying.
     """
     spent, last = _spent(milestones, now)
+    is_earlier = False
     if imported is not None and imported[1] is not None:
         spent["import"] = imported[1] - imported[0]
+        is_earlier = imported[1] <= job.created_at
     if "compile" in spent:
         _split(job, spent, report)
         if last == "compile" and "verify" in spent:
@@ -54,7 +60,12 @@ def phases_of(
     ended = job.state.is_finished
     reached = ORDER.index(last) if last else 0
     return [
-        Phase(name=name, status=_status(job, index, reached, name in spent), sec=spent.get(name))
+        Phase(
+            name=name,
+            status=_status(job, index, reached, name in spent),
+            sec=spent.get(name),
+            is_earlier=is_earlier and name == "import",
+        )
         for index, name in enumerate(ORDER)
         if name in spent
         or not (_is_left_out(job, name) or (name == "confirm" and (index < reached or ended)))

@@ -40,6 +40,9 @@ for (const form of document.querySelectorAll("form[data-auto]")) {
   form.addEventListener("change", () => form.requestSubmit());
 }
 
+// A page that answers a form has an address that can be opened: "back" and "reload" do not send the form again.
+if ("posted" in document.body.dataset) history.replaceState(null, "", location.href);
+
 document.addEventListener("click", (event) => {
   for (const fold of document.querySelectorAll("details.fold[open]")) {
     if (!fold.contains(event.target)) fold.open = false;

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from page_browser import Browser, checked
+from sqlalchemy import text
 
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.engines.replay import Scenario
@@ -46,6 +47,19 @@ def three(farm):
 def test_without_jobs_it_says_how_to_start_one(browser: Browser) -> None:
     assert "There are no jobs yet." in browser.page("/jobs").element("main").text
     assert browser.get("/").url.path == "/jobs"
+
+
+def test_without_jobs_it_says_that_a_device_is_being_checked(browser: Browser, farm) -> None:
+    def said() -> str:
+        return browser.page("/jobs").element("main").text
+
+    assert "No device can measure yet: add one" in said()
+    farm.newcomer()
+    with farm.services.uow.write() as repos:
+        repos._connection.execute(text("UPDATE devices SET state = 'checking'"))
+    assert "1 device is being checked, which takes about a minute" in said()
+    farm.add_device("dev-2")
+    assert "1 device can measure now." in said()
 
 
 def test_jobs_are_listed_newest_first(browser: Browser, three) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from page_browser import Browser
 
+from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.report.numbers import set_report
 
 COVERED = {"coverage": {"tasks": 2, "covered": 2}}
@@ -29,6 +30,7 @@ def test_a_speed_up_is_told_as_far_as_it_is_known(browser: Browser, farm, done) 
     page = browser.page(f"/jobs/{done.id}")
     row = next(row for row in page.all("tr") if row.text.startswith("ONNX Runtime"))
     assert "between 0.96 and 10×" in row.text
+    assert "disturbed by other work" not in page.element("div", id="latency").text
     figures = page.element("dl", class_="figures").text
     assert "between 0.96 and 10× over ONNX Runtime" in figures
     assert "over untuned, measured: the timings do not tell" in figures
@@ -36,6 +38,11 @@ def test_a_speed_up_is_told_as_far_as_it_is_known(browser: Browser, farm, done) 
     listed = browser.page("/jobs").text
     assert "between 0.48 and 5.2×" in listed
     assert "over untuned: the timings do not tell" in listed
+    wild = {**latency["tuned"], "median_sec": 0.05, "samples_sec": [0.0005, 0.9, 0.05, 2.0, 0.05]}
+    give_report(farm, done, {**COVERED, "latency": {**latency, "tuned": wild}})
+    latency_shown = browser.page(f"/jobs/{done.id}").element("div", id="latency").text
+    assert "50 ms measured, disturbed by other work" in " ".join(latency_shown.split())
+    assert "measured, disturbed" in browser.page("/jobs").text
     quiet = {**latency, "tuned": {"median_sec": 0.01, "samples_sec": [0.01] * 5, "threads": 2}}
     give_report(farm, done, {**COVERED, "latency": quiet})
     page = browser.page(f"/jobs/{done.id}").text
@@ -73,6 +80,35 @@ def test_what_was_not_tried_and_what_runs_as_another_algorithm(browser: Browser,
         curve["blank"]
         == "2 of 3 kernels measured. The curve is the sum of all kernels, so there is no curve."
     )
+
+
+def test_the_share_of_the_shown_kernels_is_of_those_that_were_timed(browser: Browser, farm) -> None:
+    farm.add_device()
+    job = farm.submit(farm.ready_model(Scenario(tasks=60)), trials=8, tuner="random")
+    farm.run()
+    with farm.services.uow.read() as repos:
+        keys = [task.workload_key for task in repos.jobs.tasks(job.id)]
+    misses = [
+        {"workload_key": key, "name": "x", "weight": 1, "reason": "no-record", "message": ""}
+        for key in keys[2:]
+    ]
+    timed = [{"workload_key": key, "untuned_sec": [1e-3], "tuned_sec": [1e-3]} for key in keys[:2]]
+    give_report(
+        farm,
+        job,
+        {
+            "coverage": {
+                "tasks": 60,
+                "covered": 2,
+                "hits": [{"workload_key": key} for key in keys[:2]],
+                "misses": misses,
+            },
+            "kernels": timed,
+            "latency": {"tuned": {"median_sec": 0.1, "samples_sec": [0.1], "threads": 2}},
+        },
+    )
+    note = browser.page(f"/jobs/{job.id}").element("p", class_="more-rows").text
+    assert "of these 40 that were timed take" in note
 
 
 def test_kernels_that_took_longer_than_the_network_are_told(browser: Browser, farm, done) -> None:

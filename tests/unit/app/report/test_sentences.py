@@ -25,6 +25,8 @@ def test_an_artifact_is_larger_than_its_model_for_a_reason(report: JobReport) ->
     )
     for other in (left_out, small):
         assert not any("Winograd" in each for each in summary(other))
+    assert any("MB, the model's file 47.0 MB: beside the weights" in each for each in summary(left_out))
+    assert not any("the model's file" in each for each in summary(small))
 
 
 def test_a_rough_speed_up_says_what_other_work_did_and_what_counts(report: JobReport) -> None:

@@ -22,8 +22,12 @@ STORY = [
 
 
 def test_phases_of_a_job_that_runs() -> None:
-    shown = names_of(phases_of(job(), STORY, now=25.0, imported=(1.0, 4.0), report=None))
+    shown = names_of(phases_of(job(created_at=4.5), STORY, now=25.0, imported=(1.0, 4.0), report=None))
     assert shown["import"] == ("done", 3.0)
+    earlier = phases_of(job(created_at=4.5), STORY, now=25.0, imported=(1.0, 4.0), report=None)
+    assert [phase.name for phase in earlier if phase.is_earlier] == ["import"]
+    meanwhile = phases_of(job(created_at=3.5), STORY, now=25.0, imported=(1.0, 4.0), report=None)
+    assert not any(phase.is_earlier for phase in meanwhile)
     assert shown["queue"] == ("done", 2.0)
     assert shown["extract"] == ("done", 3.0)
     assert shown["tune"] == ("running", 10.0)
