@@ -70,7 +70,7 @@ def transposed(context: NodeContext, x: Any) -> Any:
 
 
 def tiled_weight(context: NodeContext, x: Any) -> Any:
-    """Return a matrix as `kernels.recurrent.tiled` lays it out."""
+    """Return a matrix as `kernels.layers.recurrent.tiled` lays it out."""
     value = constant_value(x)
     if value is not None:
         return const(tiled(value))
