@@ -6,13 +6,10 @@
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -20,23 +17,18 @@ from typing import Any
 
 import numpy as np
 import tvm
+from benchmarks.scale.gateway import device_behind_gateway
 from tvm import rpc
 
-from tunefarm_app.identity.authority import Authority, ensure_authority
-from tunefarm_app.identity.tickets import TicketSigner
-from tunefarm_tuning.process.device_address import DeviceAddress
+from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.process.relay.client import Relay
 from tunefarm_tuning.process.sandbox import Access, sandbox_order
 from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.tvm.device.session import DeviceSession
-from tunefarm_workers.device.rpc.process import RpcProcess, server_command, server_environment
-from tunefarm_workers.device.tunnel.certificate import DeviceKey
-from tunefarm_workers.device.tunnel.link import GatewayAccess, GatewayLink
 
 _CALLS_A_ROUND = 200
 _LARGE_BYTES = 16 << 20
 _FILE_BYTES = 64 << 20
-_DEVICE = "dev_1/key"
 _ORDER = sandbox_order(Access(network=True))
 
 
@@ -70,82 +62,23 @@ def copy_sec(remote: Any) -> tuple[float, float]:
     return middle - begin, time.perf_counter() - middle
 
 
-@contextmanager
-def _running(module: str, *arguments: str) -> Iterator[dict[str, Any]]:
-    """Run one of our processes for the time of the block; yield the JSON line that it begins with."""
-    command = [sys.executable, "-m", module, *arguments]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        try:
-            yield json.loads(process.stdout.readline())
-        finally:
-            process.stdin.close()
-            process.terminate()
-
-
-@contextmanager
-def over_gateway(folder: Path) -> Iterator[tuple[Callable[[], Any], Relay]]:
-    """Start a gateway and a device that is connected with it; yield what opens a session, and the relay to it."""
-    authority = ensure_authority(folder / "keys")
-    signer = TicketSigner.read(folder / "keys" / "worker" / "tickets.key")
-    with (
-        _running("tunefarm_workers.gateway", f"--dir={folder / 'keys'}") as gateway,
-        _running("benchmarks.scale.relay_latency", f"--device={folder}", f"--port={gateway['port']}"),
-    ):
-        address = DeviceAddress(
-            tracker_host="127.0.0.1",
-            tracker_port=gateway["port"],
-            key=_DEVICE,
-            authority=authority.certificate,
-        )
-        with closing(Relay(address, _ORDER)) as relay:
-            key = str(relay.key)
-            yield (lambda: _over(relay, signer.sign(_DEVICE, 1, key))), relay
-
-
-def _over(relay: Relay, ticket: str | None = None) -> Any:
+def _over(relay: Relay, device: RemoteDevice | None = None) -> Any:
+    ticket = None if device is None else device.opening(relay.key)["ticket"]
     opened = relay.open(None, timeout_sec=600.0, connect_timeout_sec=60.0, ticket=ticket)
     return rpc.connect("127.0.0.1", relay.port, opened.token)
-
-
-def be_device(folder: Path, port: int) -> None:
-    """Be the device: an RPC server behind a door, and a link to the gateway."""
-    key = DeviceKey()
-    authority = Authority.read(folder / "keys")
-    context = key.context(authority.certify_device(key.request, _DEVICE), authority.certificate)
-    command = server_command(
-        rpc_key="key",
-        work_dir=folder / "sessions",
-        max_session_sec=900.0,
-        memory_bytes=None,
-    )
-    server = RpcProcess(command, server_environment({}, num_threads=1))
-    access = GatewayAccess(address=("127.0.0.1", port), context=context)
-    link = GatewayLink(access, lambda: (server.connect(), server.pid), rpc_key="key")
-    print(json.dumps({"device": _DEVICE}), flush=True)
-    sys.stdin.read()
-    link.close()
-    server.end(grace_sec=5.0)
 
 
 def main() -> None:
     """Measure in turn, in sessions of their own; print a table of medians."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--device", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.device is not None:
-        be_device(arguments.device, arguments.port)
-        return
     with (
         tempfile.TemporaryDirectory() as folder,
         local_rpc() as local,
         closing(Relay(local.device.address, _ORDER)) as relay,
-        over_gateway(Path(folder)) as (open_over_gateway, relay_to_gateway),
+        device_behind_gateway() as device,
+        closing(Relay(device.address, _ORDER)) as relay_to_gateway,
     ):
         file = Path(folder, "file")
         file.write_bytes(bytes(_FILE_BYTES))
@@ -155,7 +88,7 @@ def main() -> None:
         ways: dict[str, Callable[[], Any]] = {
             "direct": lambda: tracker.request(address.key),
             "over the relay": partial(_over, relay),
-            "over relay and gateway": open_over_gateway,
+            "over relay and gateway": partial(_over, relay_to_gateway, device),
         }
         rows: dict[str, list[tuple[float, ...]]] = {name: [] for name in ways}
         for _ in range(arguments.rounds):

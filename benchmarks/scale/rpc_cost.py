@@ -1,10 +1,11 @@
-"""Measure what RPC adds to a trial: one kernel timed by a local runner, and through a tracker and a server.
+"""Measure what the farm's way to a device adds to a trial, beside the same kernel timed here and by TVM's RPC alone.
 
     python -m benchmarks.scale.rpc_cost [--runs 60]
 
-Tracker, server and runner are on this machine, so no network is in it: a session, the upload of the kernel and the
-calls. Kernels are measured in rounds of eight, once with a session each and once under a lease, where they share one.
-The runs alternate, and the medians are compared.
+All ends are on this machine, so no network is in it: sessions, the upload of the kernel and the calls. Kernels are measured in
+rounds of eight. By TVM's RPC alone, its own tracker and server serve a session per kernel, as in TVM's own runner, and one per round,
+which a client of one's own could have. The farm's way leads through gateway, tickets, relay and the sandbox of a measuring child, with a session per
+round. The ways alternate, and their medians are compared.
 """
 
 from __future__ import annotations
@@ -13,15 +14,22 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from statistics import median
+from typing import Any
 
 import numpy as np
+from benchmarks.scale.gateway import device_behind_gateway
+from tvm import rpc
 
 from tunefarm_tuning.measure.builder import LocalBuilder
 from tunefarm_tuning.measure.interfaces import BuildInput, MeasureInput, Runner, TimingOption
 from tunefarm_tuning.measure.runner import LocalRunner, RpcRunner
 from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.workloads import sample_task
+from tunefarm_tuning.tvm.device.kernel_times import random_arguments
+from tunefarm_tuning.tvm.device.session import DeviceSession
+from tunefarm_tuning.workload.task import TensorSpec
 
 ROUND = 8
 TIMING = TimingOption(repeat=3, number=1, min_repeat_ms=1, timeout_sec=10.0)
@@ -33,58 +41,83 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--runs", type=int, default=60)
     options = parser.parse_args(arguments)
-    local_ms, each_ms, shared_ms = measure(options.runs)
-    print("| rounds | sessions | local (ms) | over RPC (ms) | RPC adds (ms) |")
-    print("|---:|---|---:|---:|---:|")
-    for sessions, rpc_ms in (("one per kernel", each_ms), ("one per round", shared_ms)):
-        print(f"| {options.runs} | {sessions} | {local_ms:.2f} | {rpc_ms:.2f} | {rpc_ms - local_ms:.2f} |")
+    times = measure(options.runs)
+    here_ms = times["timed here"]
+    print("| a kernel | ms | more than here |")
+    print("|---|---:|---:|")
+    for way, took_ms in times.items():
+        print(f"| {way} | {took_ms:.2f} | {took_ms - here_ms:.2f} |")
     return 0
 
 
-def measure(runs: int) -> tuple[float, float, float]:
-    """Return the median milliseconds per kernel of measuring a small one here, over RPC, and over RPC under a lease."""
+def measure(runs: int) -> dict[str, float]:
+    """Return the median milliseconds per kernel of each way to measure a small one."""
     task = sample_task("matmul", n=32)
-    with tempfile.TemporaryDirectory(prefix="tunefarm-bench-") as folder, LocalBuilder(workers=1) as builder:
+    with tempfile.TemporaryDirectory(prefix="tunefarm-bench-"), LocalBuilder(workers=1) as builder:
         (config,) = builder.config_space(task).sample(np.random.default_rng(0), 1)
-        (built,) = builder.build([BuildInput(task=task, config=config)])
-        if built.artifact_path is None:
-            raise RuntimeError(f"the kernel was not built: {built.failure}")
-        kernel = MeasureInput(task=task, artifact_path=built.artifact_path)
-        server = [
-            *(sys.executable, "-m", "tunefarm_workers.device.hardened_server"),
-            *("--tracker", "{tracker}", "--key", "{key}", "--work-dir", folder),
+        built = builder.build([BuildInput(task=task, config=config)] * ROUND)
+        kernels = [
+            MeasureInput(task=task, artifact_path=each.artifact_path) for each in built if each.artifact_path
         ]
+        if len(kernels) < ROUND:
+            raise RuntimeError(f"the kernel was not built: {built[0].failure}")
         with (
-            local_rpc(server_command=server) as farm,
-            RpcRunner(farm.device, TIMING) as rpc,
+            local_rpc() as stock,
+            device_behind_gateway() as device,
+            RpcRunner(device, TIMING) as farm,
             LocalRunner(TIMING, threads=1) as local,
         ):
-            for runner in (local, rpc):  # their children start
-                _run_ms(runner, kernel)
-            times = [
-                (_run_ms(local, kernel), _run_ms(rpc, kernel), _run_under_lease_ms(rpc, kernel))
-                for _ in range(runs)
-            ]
-    local_ms, each_ms, shared_ms = (median(of_one) for of_one in zip(*times, strict=True))
-    return local_ms, each_ms, shared_ms
+            address = stock.device.address
+            tracker = rpc.connect_tracker("127.0.0.1", address.tracker_port)
+
+            def session() -> Any:
+                return tracker.request(address.key)
+
+            ways: dict[str, Callable[[], object]] = {
+                "timed here": lambda: _run(local, kernels),
+                "by TVM's RPC, a session per kernel": lambda: [
+                    _time([kernel], session()) for kernel in kernels
+                ],
+                "by TVM's RPC, a session per round": lambda: _time(kernels, session()),
+                "by the farm's gateway, a session per round": lambda: _run(farm, kernels),
+            }
+            for run in ways.values():  # children start
+                run()
+            times: dict[str, list[float]] = {way: [] for way in ways}
+            for _ in range(runs):
+                for way, run in ways.items():
+                    began = time.perf_counter()
+                    run()
+                    times[way].append((time.perf_counter() - began) * 1000 / ROUND)
+    return {way: median(of_way) for way, of_way in times.items()}
 
 
-def _run_under_lease_ms(runner: RpcRunner, kernel: MeasureInput) -> float:
-    runner.use_lease(1)
-    took_ms = _run_ms(runner, kernel)
-    runner.use_lease(None)
-    return took_ms
+def _time(kernels: Sequence[MeasureInput], remote: Any) -> None:
+    """Time kernels in a session of TVM's, as TVM's own runner does."""
+    session = DeviceSession(remote)  # without a relay: TVM's own calls alone
+    device = session.device("cpu")
+    specs: Sequence[TensorSpec] = kernels[0].task.workload.args
+    for kernel in kernels:
+        module = session.load(kernel.artifact_path)
+        arguments = random_arguments(session, device, specs)
+        device.sync()
+        evaluator = module.time_evaluator(
+            "main",
+            device,
+            number=TIMING.number,
+            repeat=TIMING.repeat,
+            min_repeat_ms=int(TIMING.min_repeat_ms),
+        )
+        assert len(evaluator(*arguments).results) == TIMING.repeat
 
 
-def _run_ms(runner: Runner, kernel: MeasureInput) -> float:
-    began = time.perf_counter()
-    results = runner.run([kernel] * ROUND)
+def _run(runner: Runner, kernels: Sequence[MeasureInput]) -> None:
+    """Time kernels as a round does: the next one has another lease, and so another session."""
+    results = runner.run(kernels)
     runner.release()
-    took_ms = (time.perf_counter() - began) * 1000 / ROUND
     for result in results:
         if result.failure is not None:
             raise RuntimeError(f"the kernel did not run: {result.failure}")
-    return took_ms
 
 
 if __name__ == "__main__":

@@ -146,6 +146,7 @@ class StepRow(Base):
     in_flight: Mapped[Json | None]
     created_at: Mapped[float] = mapped_column(default=db_now())
     finished_at: Mapped[float | None]
+    asked_by: Mapped[str | None]
 
 
 class TraceRow(Base):

@@ -96,6 +96,13 @@ class RecordRow(Base):
             sqlite_where=text("outcome != 'ok'"),
             postgresql_where=text("outcome != 'ok'"),
         ),
+        Index(
+            "ix_records_imported",
+            "owner",
+            "size_bytes",
+            sqlite_where=text("owner IS NOT NULL"),
+            postgresql_where=text("owner IS NOT NULL"),
+        ),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -120,6 +127,7 @@ class RecordRow(Base):
     certificate_sha256: Mapped[str | None]
     ticket_jti: Mapped[str | None]
     owner: Mapped[str | None]
+    size_bytes: Mapped[int | None]
     created_at: Mapped[float] = mapped_column(default=db_now())
 
 

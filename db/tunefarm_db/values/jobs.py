@@ -215,6 +215,7 @@ class Step:
         not_before: It is not due before this time.
         sent_at: When the dispatcher last sent it to the broker.
         in_flight: The present work of a leased tuning step, for the other steps of its job; see `tunefarm_app.leases.tracks`.
+        asked_by: The owner of a measurement: the key that asked for it, or that this one was rotated from. None of other steps.
     """
 
     id: str
@@ -235,6 +236,7 @@ class Step:
     in_flight: Json | None
     created_at: float
     finished_at: float | None
+    asked_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,6 +75,7 @@ class NewRecord:
     certificate_sha256: str | None = None
     ticket_jti: str | None = None
     owner: str | None = None
+    size_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +90,7 @@ class Record(NewRecord):
             None unless it was measured over one.
         ticket_jti: The id of the token, signed for the lease, that the gateway opened the session for; None likewise.
         owner: The key that imported it, or that this one was rotated from; None for what was measured here.
+        size_bytes: What an imported record counts in its owner's bytes; None for what was measured here.
         superseded: A later confirming record of the same config counts in its place.
     """
 

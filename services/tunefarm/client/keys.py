@@ -16,7 +16,7 @@ class KeyLimits(Result):
     """What a key may use; None for no limit.
 
     Attributes:
-        bytes: Bytes of models, samples and running uploads together.
+        bytes: Bytes of models, samples, imported records and running uploads together.
         open_jobs: Jobs that have not ended, and artifacts that are measured again.
         device_minutes: Minutes of search of the jobs of the last 30 days; each job then needs a time budget.
         priority: The highest priority of its jobs.

@@ -34,7 +34,7 @@ _MEANINGS: dict[int, dict[str, str]] = {
     },
     403: {
         "forbidden": "The API key may not do this. `scope` names the required scope.",
-        "quota-bytes": "The API key may store no more bytes. `limit` and `used` say how many. Delete models, samples or unfinished uploads.",
+        "quota-bytes": "The API key may store no more bytes. `limit` and `used` say how many. Delete models, samples or unfinished uploads, or have an administrator take back imported records.",
         "quota-device-minutes": "The API key's minutes of search of 30 days are not enough for this job. `left` says how many it may have: "
         "give it a time budget of at most that.",
         "quota-own-jobs": "The API key has limits for its jobs, and this job is not its own: it may not raise the job's budget or priority, "

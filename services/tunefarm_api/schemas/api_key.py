@@ -15,7 +15,10 @@ class KeyLimits(Input):
     model_config = ConfigDict(extra="forbid", frozen=True, from_attributes=True)
 
     bytes: int | None = Field(
-        None, ge=0, lt=1 << 62, description="Bytes of models, samples and running uploads together."
+        None,
+        ge=0,
+        lt=1 << 62,
+        description="Bytes of models, samples, imported records and running uploads together.",
     )
     open_jobs: int | None = Field(
         None, ge=0, lt=1 << 31, description="Jobs that have not ended, and artifacts that are measured again."

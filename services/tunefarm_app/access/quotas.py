@@ -40,7 +40,7 @@ class KeyLimits:
     """The limits of a key; None for none.
 
     Attributes:
-        bytes: Of models, samples and running uploads together.
+        bytes: Of models, samples, imported records and running uploads together.
         open_jobs: Jobs that have not ended, and artifacts that are measured again.
         device_minutes: Minutes of search of jobs that ended in the last 30 days. Open jobs count with their whole time budget.
         priority: The highest priority of its jobs.
@@ -127,7 +127,7 @@ class _Room:
         limit, used = quantities.size(self.limit), quantities.size(self.used)
         return QuotaError(
             f"this API key may store {limit}, and {used} are used or reserved: delete models, samples or unfinished uploads, "
-            "or ask an administrator for more",
+            "or ask an administrator for more, or to take back imported records",
             code="quota-bytes",
             limit=self.limit,
             used=self.used,

@@ -13,6 +13,7 @@ from tunefarm_app.leases.device_turns import FOR_A_WORKER, without_device
 from tunefarm_app.report.measurements import measured_beside, measurements_of, to_measure_beside
 from tunefarm_app.report.sections import ReportMeasurement
 from tunefarm_app.runtime.composition import Services
+from tunefarm_db.acting import acting
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import AuditAction, Job, Json, Step, StepKind, StepState
 from tunefarm_tuning.measure.baselines.runtimes import parse_baselines
@@ -75,6 +76,7 @@ def measure_again(services: Services, job_id: str, *, baselines: Sequence[str] =
                 subject_id=job.id,
                 model_id=job.model_id,
                 round=repos.steps.next_round(StepKind.MEASURE, job.id),
+                asked_by=acting().owner,
             )
             repos.steps.mark_sent([step.id])
             repos.events.add(job.id, "measure", {"device_key": job.device_key})

@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 
+from tunefarm_app.access.quotas import check_bytes
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.json_text import UNSTORABLE
 from tunefarm_app.storage.rows import is_current
@@ -102,6 +103,7 @@ def import_records(
 
     Raises:
         InvalidRecordError: ``invalid-record`` if a config is none of its config space; the message has the line.
+        QuotaError: ``quota-bytes``.
     """
     by_workload: dict[str, list[tuple[int, TuningRecord]]] = {}
     for number, record in records:
@@ -114,7 +116,9 @@ def import_records(
             for key, group in by_workload.items()
             for record in _new_records(known, key, group, left_out, keep_unknown=keep_unknown)
         ]
-        repos.records.add_many([_row(record, acting().owner) for record in added])
+        rows = [_row(record, acting().owner) for record in added]
+        check_bytes(repos, sum(row.size_bytes or 0 for row in rows))
+        repos.records.add_many(rows)
         unchecked = sum(known.space_of(record) is None for record in added)
         repos.audit.note(AuditAction.RECORDS_IMPORTED, records=len(added))
     log.info(
@@ -237,6 +241,7 @@ def _row(record: TuningRecord, owner: str | None) -> NewRecord:
         extra=dict(record.extra),
         confirmed=record.confirmed,
         owner=owner,
+        size_bytes=len(record.to_json()),
     )
 
 

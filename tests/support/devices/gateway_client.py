@@ -9,6 +9,7 @@ from typing import Any
 
 from gateway_process import GatewayProcess
 
+from tunefarm_tuning.measure.device_functions import RECEIVE_FILE
 from tunefarm_tuning.process import ChildProcess
 from tunefarm_tuning.process.device_address import DeviceAddress
 from tunefarm_tuning.process.relay.client import relay_to
@@ -108,7 +109,7 @@ def _send(params: dict[str, Any]) -> str:
     if name is None:
         name = _session.upload(file)
     else:
-        relay, receive = _session._relay, _session._receive_file
+        relay, receive = _session._relay, _session.offered(RECEIVE_FILE)
         assert relay is not None
         assert receive is not None
         with file.open("rb") as opened:

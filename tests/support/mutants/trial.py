@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ class Outcome:
         code: Of the error.
         message: Of the error.
         sec: How long it took.
+        cpu_sec: How much processor time it and its children took, which other work on the machine does not change.
         touched: Files that were opened or changed, and should not have been.
         left: Processes that were left.
     """
@@ -52,6 +54,7 @@ class Outcome:
     sec: float
     touched: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    cpu_sec: float = 0.0
 
     @property
     def is_right(self) -> bool:
@@ -79,16 +82,33 @@ def take(
     ground.model.write_bytes(mutant.data)
     watch.events()
     before = {child.pid for child in psutil.Process().children(recursive=True)}
-    began = time.monotonic()
+    began, cpu_began = time.monotonic(), _cpu_sec()
     outcome = _imported(ground.model)
-    sec = time.monotonic() - began
+    sec, cpu_sec = time.monotonic() - began, _cpu_sec() - cpu_began
     serving = set(kept())
     left = [
         f"{process.pid} {' '.join(process.cmdline()[-3:])}"
         for process in psutil.Process().children(recursive=True)
         if process.pid not in before | serving and process.status() != psutil.STATUS_ZOMBIE
     ]
-    return replace(outcome, sec=round(sec, 2), touched=tuple(watch.events()), left=tuple(left))
+    return replace(
+        outcome,
+        sec=round(sec, 2),
+        touched=tuple(watch.events()),
+        left=tuple(left),
+        cpu_sec=round(cpu_sec, 2),
+    )
+
+
+def _cpu_sec() -> float:
+    """Return the processor time of this process, of its children, and of those that have ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = time.process_time() + ended.ru_utime + ended.ru_stime
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            times = child.cpu_times()
+            seconds += times.user + times.system + times.children_user + times.children_system
+    return seconds
 
 
 def _imported(path: Path) -> Outcome:

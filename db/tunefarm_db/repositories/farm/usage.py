@@ -11,6 +11,7 @@ from tunefarm_db.tables import (
     ApiKeyRow,
     JobRow,
     ModelRow,
+    RecordRow,
     ReservedBytesRow,
     SampleFileRow,
     StepRow,
@@ -28,7 +29,7 @@ class Usage(Repository):
     """What owners use, and what is reserved for them."""
 
     def size_bytes(self, owner: str) -> int:
-        """Return the bytes that an owner's models and samples take, and those reserved for running uploads.
+        """Return the bytes that an owner's models, samples and imported records take, and those reserved for running uploads.
 
         A file counts once, however many models were made of it.
         """
@@ -48,7 +49,8 @@ class Usage(Repository):
             ReservedBytesRow.owner == owner, ReservedBytesRow.expires_at > db_now()
         )
         stored = select(func.coalesce(func.sum(files.c.size_bytes), 0))
-        return sum(int(size) for size in self._run(union_all(stored, uploads, reserved)).scalars())
+        imported = select(func.coalesce(func.sum(RecordRow.size_bytes), 0)).where(RecordRow.owner == owner)
+        return sum(int(size) for size in self._run(union_all(stored, uploads, reserved, imported)).scalars())
 
     def reserve_bytes(self, owner: str, size_bytes: int, *, keep_sec: float) -> str:
         """Reserve bytes for an upload; return the reservation's id. It ends by itself after `keep_sec`."""
@@ -74,12 +76,11 @@ class Usage(Repository):
         return self._all(Job, query)
 
     def open_measurements(self, owner: str) -> int:
-        """Return how many artifacts of an owner's jobs are being measured again, or wait for it."""
-        jobs = select(JobRow.id).where(JobRow.owner == owner)
+        """Return how many artifacts are being measured again for an owner, or wait for it."""
         query = select(func.count()).where(
             StepRow.state.in_((StepState.READY, StepState.LEASED)),
             StepRow.kind == StepKind.MEASURE,
-            StepRow.subject_id.in_(jobs),
+            StepRow.asked_by == owner,
         )
         return int(self._run(query).scalar_one())
 

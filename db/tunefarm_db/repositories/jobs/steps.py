@@ -37,6 +37,7 @@ class Steps(JobSteps):
         job_id: str | None = None,
         round: int = 0,  # noqa: A002  (the column's name)
         delay_sec: float = 0.0,
+        asked_by: str | None = None,
     ) -> Step:
         """Plan a step; it is due at once, or after `delay_sec`.
 
@@ -51,6 +52,7 @@ class Steps(JobSteps):
             "job_id": job_id,
             "round": round,
             "not_before": db_now() + delay_sec,
+            "asked_by": asked_by,
         }
         return self._add(Step, _STEPS, values)
 

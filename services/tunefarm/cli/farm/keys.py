@@ -37,7 +37,7 @@ MaxBytes = Annotated[
         "--max-bytes",
         min=0,
         metavar="N",
-        help="Maximum bytes of models, samples and running uploads together.",
+        help="Maximum bytes of models, samples, imported records and running uploads together.",
     ),
 ]
 MaxOpenJobs = Annotated[

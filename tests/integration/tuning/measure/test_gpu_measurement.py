@@ -30,6 +30,7 @@ from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.workloads import sample_task
 from tunefarm_tuning.tvm.children import calibrate as calibrate_child
 from tunefarm_tuning.tvm.children import measure as measure_child
+from tunefarm_tuning.tvm.device import kernel_times
 from tunefarm_tuning.tvm.device.gpu import state_of
 from tunefarm_tuning.tvm.device.session import DeviceSession, local_session, open_session
 
@@ -40,7 +41,7 @@ SIZE = 512  # a matrix of it is large enough to be read cold
 @pytest.fixture(autouse=True)
 def _own_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make arguments for each session: those of another session's device cannot be used."""
-    monkeypatch.setattr(measure_child, "_args", None)
+    monkeypatch.setattr(kernel_times, "_args", None)
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from waiting import wait_until
 
 from tunefarm_api.concurrency import RequestsUnderWay
 from tunefarm_app.access.api_keys import create_api_key, rotate_api_key
+from tunefarm_app.access.quotas import KeyLimits
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.settings import Settings
 from tunefarm_db.values import Workload
@@ -204,6 +205,27 @@ def test_what_a_key_imported_can_be_taken_back(client: TestClient, services: Ser
     problem(client.post("/v1/records/purge", json={"key_id": "0" * 16}), 404, "key-not-found")
     for wrong in ({**asked, "device_id": "dev_x"}, {**asked, "ticket_jti": "t1"}, {}):
         problem(client.post("/v1/records/purge", json=wrong), 422, "invalid-request")
+
+
+def test_imported_records_count_in_the_bytes_of_a_key(
+    client: TestClient, services: Services, problem: Any
+) -> None:
+    """Before, a key with a limit of bytes filled the database by imports."""
+    size = len(RECORD.to_json())
+    limits = KeyLimits(bytes=2 * size + 50)
+    key, text = create_api_key(services, name="greedy", scopes=["read", "write"], limits=limits)
+    own = str(client.headers["Authorization"])
+    client.headers["Authorization"] = f"Bearer {text}"
+    records = [replace(RECORD, samples_sec=(1e-3 * number,)) for number in (1, 2, 3)]
+    assert send(client, *records[:2]).status_code == 200
+    refused = problem(send(client, records[2]), 403, "quota-bytes")
+    assert abs(refused["used"] - 2 * size) < 50
+    assert send(client, records[0]).json()["left_out"] == {"on-record": 1}
+    client.headers["Authorization"] = own
+    assert send(client, records[2]).status_code == 200
+    client.post("/v1/records/purge", json={"key_id": key.id})
+    client.headers["Authorization"] = f"Bearer {text}"
+    assert send(client, records[0]).json()["imported"] == 1
 
 
 def test_a_record_has_no_more_samples_than_one_of_the_farm(client: TestClient, problem: Any) -> None:

@@ -101,6 +101,13 @@ def test_an_artifact_that_is_measured_again_is_an_open_job(farm: Farm) -> None:
         assert measure_again(farm.services, first.id).state == "waiting", "the one that is under way"
         farm.run_until_quiet()
         assert measure_again(farm.services, second.id).state == "waiting"
+        farm.run_until_quiet()
+    other, _ = create_api_key(farm.services, name="other", scopes=["write"])
+    with act_as(acting_for(other)):  # before, what others asked for counted for the owner of the jobs
+        assert measure_again(farm.services, first.id).state == "waiting"
+        assert measure_again(farm.services, second.id).state == "waiting"
+    with act_as(acting_for(key)):
+        job_of(farm, model.id)
 
 
 def test_many_requests_of_a_key_at_once_do_not_pass_its_limit(farm: Farm) -> None:

@@ -26,12 +26,9 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Sequence
-from math import ceil, prod
-from statistics import mean
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-import numpy as np
 import tvm
 from tvm import relax
 
@@ -42,28 +39,22 @@ from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, poisons, setups_fault
 from tunefarm_tuning.measure.gpu.state import BUSY
-from tunefarm_tuning.measure.kernel_timing import Sampler, TimingPlan, time_adaptively, time_interleaved
 from tunefarm_tuning.measure.machine_watch import Watched
 from tunefarm_tuning.measure.timing_blocks import inferences_of_sample
 from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.tvm.device import gpu
+from tunefarm_tuning.tvm.device.kernel_times import (
+    checked_samples,
+    forget_arguments,
+    time_in_turn,
+    time_kernel,
+)
 from tunefarm_tuning.tvm.device.session import DeviceSession, local_session, open_session
 from tunefarm_tuning.tvm.device.watching import loop_of_machine, state_of_machine
-from tunefarm_tuning.workload.task import TensorSpec
 
-_INDEX_DTYPES = frozenset({"int16", "uint16", "int32", "uint32", "int64", "uint64"})
-
-_LARGE_WEIGHTS_BYTES = {"cpu": 256 << 10, "cuda": gpu.LARGE_WEIGHTS_BYTES}
-_COLD_CALLS = 4
 _LEAST_NETWORK_SAMPLES = 3
 _MOST_NETWORK_SAMPLES = 30
-_FLUSH = "cache_flush_cpu_non_first_arg"
-"""TVM's function that flushes caches on x86 and Arm, and does nothing elsewhere; AutoTVM's ``enable_cpu_cache_flush`` used it."""
-
 _session: DeviceSession | None = None
-# The arguments of the last kernel by their description: the next kernel usually has the same workload. They belong to this
-# process or to the open session.
-_args: tuple[str, list[Any]] | None = None
 
 
 def connect(params: dict[str, Any]) -> dict[str, Any]:
@@ -93,9 +84,9 @@ def meet_gpu(_params: dict[str, Any]) -> None:
 
 def hang_up(_params: dict[str, Any]) -> None:
     """Close the session, if there is one."""
-    global _session, _args
+    global _session
     if _session is not None:
-        _args = None
+        forget_arguments()
         _session.close()
         _session = None
 
@@ -181,29 +172,12 @@ def _lost(error: DeviceLostError) -> dict[str, Any]:
 
 @span("time a candidate", SpanKind.TIMING)
 def _samples(session: DeviceSession, params: dict[str, Any]) -> dict[str, Any]:
-    device = session.device(params["kind"])
-    kernel = session.load(params["path"])
-    args = _arguments(session, device, params)
-    device.sync()
-    caches: dict[str, Any] = {}
-    sample = _sampler(kernel, device, args, params, caches)
-    (samples, truncated), facts = _steadily(
-        session, params, lambda: time_adaptively(sample, _plan(params), params["rival_sec"])
-    )
-    return {"samples_sec": _checked(samples), "truncated": truncated, "facts": _of_gpu({**facts, **caches})}
+    return time_kernel(session, params)
 
 
 @span("time kernels in turn", SpanKind.TIMING)
 def _interleaved_samples(session: DeviceSession, params: dict[str, Any]) -> dict[str, Any]:
-    device = session.device(params["kind"])
-    kernels = [session.load(path) for path in params["paths"]]
-    args = _arguments(session, device, params)
-    device.sync()
-    samplers = [_sampler(kernel, device, args, params, {}) for kernel in kernels]
-    samples, facts = _steadily(
-        session, params, lambda: time_interleaved(samplers, _plan(params), params["rounds"])
-    )
-    return {"samples_sec": [_checked(kernel_samples) for kernel_samples in samples], "facts": _of_gpu(facts)}
+    return time_in_turn(session, params)
 
 
 @span("time the network so far", SpanKind.TIMING)
@@ -217,7 +191,7 @@ def _network_samples(session: DeviceSession, params: dict[str, Any]) -> dict[str
 
     def sample(number: int) -> float:
         timer = machine.time_evaluator("invoke_stateful", device, number=number, repeat=1)
-        return _checked([float(timer("main").results[0])])[0]
+        return checked_samples([float(timer("main").results[0])])[0]
 
     first_sec = sample(1)
     until = time.monotonic() + params["sampling_sec"]
@@ -240,113 +214,6 @@ def _network_samples(session: DeviceSession, params: dict[str, Any]) -> dict[str
         "watched": watched,
         "loops_sec": loops,
     }
-
-
-def _steadily(
-    session: DeviceSession, params: dict[str, Any], take: Callable[[], _Taken]
-) -> tuple[_Taken, dict[str, Any]]:
-    read = gpu.state_of(session) if params["kind"] == "cuda" else None
-    if read is None:
-        return take(), {}
-    return gpu.take_steadily(read, take, clock_mhz=params["clock_mhz"], within_sec=params["retake_sec"])
-
-
-def _of_gpu(facts: dict[str, Any]) -> dict[str, Any]:
-    return {"gpu": facts} if facts else {}
-
-
-def _plan(params: dict[str, Any]) -> TimingPlan:
-    return TimingPlan(
-        repeat=params["repeat"],
-        number=params["number"],
-        min_repeat_ms=params["min_repeat_ms"],
-        max_timing_ms=params["max_timing_ms"],
-        launch_sec=gpu.LAUNCH_SEC if params["kind"] == "cuda" else 0.0,
-    )
-
-
-def _runs_cold(params: dict[str, Any]) -> bool:
-    """Return whether a kernel reads its weights from memory, and not from a cache, when it runs within its network.
-
-    Between two calls the network pushes large weights out of the caches. Timed again and again on cached weights, a kernel
-    with a poor access pattern would look as good as one that streams.
-    """
-    weights = [spec for spec in map(TensorSpec.from_json, params["args"]) if spec.constant]
-    size_bytes = sum(prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in weights)
-    return size_bytes >= _LARGE_WEIGHTS_BYTES[params["kind"]]
-
-
-def _sampler(
-    kernel: Any, device: Any, args: list[Any], params: dict[str, Any], caches: dict[str, Any]
-) -> Sampler:
-    """Return a function that times the kernel; for a GPU it notes the state of the caches in `caches`."""
-    cold = _runs_cold(params)
-    if params["kind"] == "cuda":
-        caches["l2"] = "cold" if cold else "warm"
-
-    # The evaluator calls the kernel once before it starts to count, which covers lazy initialisation.
-    def sample(*, number: int, repeat: int, min_repeat_ms: float) -> list[float]:
-        evaluator = kernel.time_evaluator(
-            "main", device, number=number, repeat=repeat, min_repeat_ms=ceil(min_repeat_ms)
-        )
-        # TVM's floats are objects that JSON cannot write.
-        return [float(sample) for sample in evaluator(*args).results]
-
-    def cold_sample(*, number: int, repeat: int, min_repeat_ms: float) -> list[float]:  # noqa: ARG001
-        # Every call is timed by itself, with all arguments but the first out of the caches. For a call that reads large weights
-        # from memory a few calls are exact enough, even where they take less than `min_repeat_ms`.
-        calls_per_sample = min(number, _COLD_CALLS)
-        evaluator = kernel.time_evaluator(
-            "main", device, number=1, repeat=calls_per_sample * repeat, f_preproc=_FLUSH
-        )
-        calls = [float(sample) for sample in evaluator(*args).results]
-        starts = range(0, len(calls), calls_per_sample)
-        return [mean(calls[start : start + calls_per_sample]) for start in starts]
-
-    def evaluate(*, number: int, repeat: int, cache_flush_bytes: int) -> list[float]:
-        evaluator = kernel.time_evaluator(
-            "main", device, number=number, repeat=repeat, cache_flush_bytes=cache_flush_bytes
-        )
-        return [float(sample) for sample in evaluator(*args).results]
-
-    if cold and params["kind"] == "cuda":
-        flush = gpu.flush_bytes(device.l2_cache_size_bytes)
-        return gpu.cold_sampler(evaluate, flush=flush, warm=lambda seconds: caches.update(warm_sec=seconds))
-    return cold_sample if cold else sample
-
-
-def _checked(samples: list[float]) -> list[float]:
-    if not all(0 < sample < float("inf") for sample in samples):
-        raise RuntimeError(f"the timings make no sense: {samples[:3]}")
-    return samples
-
-
-def _arguments(session: DeviceSession, device: Any, params: dict[str, Any]) -> list[Any]:
-    global _args
-    key = f"{params['kind']} {params['args']}"
-    if _args is None or _args[0] != key:
-        _args = None  # first, so that old and new arguments are never in memory together
-        specs = [TensorSpec.from_json(spec) for spec in params["args"]]
-        _args = (key, random_arguments(session, device, specs))
-    return _args[1]
-
-
-def random_arguments(session: DeviceSession, device: Any, specs: Sequence[TensorSpec]) -> list[Any]:
-    """Return one tensor on the device for each spec, filled at random.
-
-    Floats are drawn on the device, between 1 and 10: denormals would cost time, and other numbers could become NaN.
-    Integers that may be indices are 0, which is always in range; generated code checks no bounds.
-    """
-    fill = session.function("tvm.contrib.random.random_fill")
-    args = []
-    for spec in specs:
-        tensor = tvm.runtime.empty(spec.shape, spec.dtype, device)
-        if spec.dtype in _INDEX_DTYPES:
-            tensor.copyfrom(np.zeros(spec.shape, dtype=spec.dtype))
-        else:
-            fill(tensor)
-        args.append(tensor)
-    return args
 
 
 HANDLERS: Handlers = {

@@ -62,7 +62,7 @@ from tunefarm_tuning.reference.widths import load_widths
 from tunefarm_tuning.tvm.device.kernel_check import COMPARE_KERNEL, RUN_UNTUNED, KernelCheck
 from tunefarm_tuning.tvm.device.parts import DeviceParts
 from tunefarm_tuning.tvm.device.session import DeviceSession, local_session, open_session
-from tunefarm_tuning.tvm.device.watching import libraries_of, loop_of_machine, offered, state_of_machine
+from tunefarm_tuning.tvm.device.watching import libraries_of, loop_of_machine, state_of_machine
 
 _session: DeviceSession | None = None
 _kind = "cpu"
@@ -122,7 +122,7 @@ def _check_kernel(name: str, params: dict[str, Any]) -> dict[str, Any]:
     """Have the device do it; do it from here if it is this process, or its agent is older."""
     global _kernel_check
     session = _get()
-    run = None if session.is_local else offered(session, name)
+    run = None if session.is_local else session.offered(name)
     if run is None:
         _kernel_check = _kernel_check or KernelCheck(session, _kind)
         return (_kernel_check.run_untuned if name == RUN_UNTUNED else _kernel_check.compare_kernel)(params)
@@ -268,8 +268,8 @@ def _open_parts(params: dict[str, Any]) -> DeviceParts | None:
 
 def time_other(params: dict[str, Any]) -> dict[str, Any]:
     """Have the device time another runtime with a network."""
-    why_not = offered(_get(), device_functions.NOT_INSTALLED)
-    run = offered(_get(), device_functions.TIME_OTHER)
+    why_not = _get().offered(device_functions.NOT_INSTALLED)
+    run = _get().offered(device_functions.TIME_OTHER)
     if why_not is None or run is None:
         return {
             "missing": "the device's agent is older than this farm, or not a GPU's: it does not time other networks"
@@ -283,7 +283,7 @@ def time_other(params: dict[str, Any]) -> dict[str, Any]:
 
 def baseline(params: dict[str, Any]) -> dict[str, Any]:
     """Call a handler of another runtime's child on the device (`measure.baselines.session`)."""
-    run = offered(_get(), device_functions.BASELINE)
+    run = _get().offered(device_functions.BASELINE)
     if run is None:
         return {"failed": "the device's agent is older than this farm, and times no other runtime: update it"}
     files = {
@@ -296,7 +296,7 @@ def baseline(params: dict[str, Any]) -> dict[str, Any]:
 
 def check_artifact(params: dict[str, Any]) -> dict[str, Any]:
     """Have the device run an artifact by its own loader."""
-    run = offered(_get(), device_functions.CHECK_ARTIFACT)
+    run = _get().offered(device_functions.CHECK_ARTIFACT)
     if run is None:
         return {"not_offered": True}
     sets = [

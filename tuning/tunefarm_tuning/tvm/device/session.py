@@ -10,7 +10,6 @@ import itertools
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +47,7 @@ class DeviceSession:
     ) -> None:
         self._remote = remote
         self._relay = relay
+        self._offered: dict[str, Any | None] = {}
         self.host, self.port = ("", 0) if opened is None else (opened.host, opened.port)
         self.receipt = None if opened is None else opened.receipt
 
@@ -78,22 +78,24 @@ class DeviceSession:
         if self._remote is None:
             raise InvariantError("there is no other side to upload to")
         name, size = f"{next(_uploads)}-{Path(path).name}", Path(path).stat().st_size
-        if self._relay is None or size < _LEAST_SENT_BYTES or self._receive_file is None:
+        receive_file = None if size < _LEAST_SENT_BYTES else self.offered(RECEIVE_FILE)
+        if self._relay is None or receive_file is None:
             self._remote.upload(str(path), name)
             return name
         token = secrets.token_hex(16)
         with Path(path).open("rb") as file:
             self._relay.send_after(token, file.fileno(), size)
-        self._receive_file(name, size, token)
+        receive_file(name, size, token)
         return name
 
-    @cached_property
-    def _receive_file(self) -> Any | None:
-        """The device's function that takes a file past TVM's protocol; None if its agent is older."""
-        try:
-            return self.function(RECEIVE_FILE)
-        except AttributeError:
-            return None
+    def offered(self, name: str) -> Any | None:
+        """Return a function of the device, which is asked for it once; None if it has none of that name: its agent is older."""
+        if name not in self._offered:
+            try:
+                self._offered[name] = self.function(name)
+            except AttributeError:
+                self._offered[name] = None
+        return self._offered[name]
 
     def function(self, name: str) -> Any:
         """Return a function that is registered on the device under a name."""
@@ -158,7 +160,7 @@ class DeviceSession:
 
     def close(self) -> None:
         """Close the connection; the device is free for the next session."""
-        self.__dict__.pop("_receive_file", None)
+        self._offered.clear()
         self._remote = None
 
 

@@ -11,19 +11,11 @@ from tunefarm_tuning.measure.machine_watch import MachineState, machine_state, y
 from tunefarm_tuning.tvm.device.session import DeviceSession
 
 
-def offered(session: DeviceSession, name: str) -> Any | None:
-    """Return a function of the device; None if it has none of that name."""
-    try:
-        return session.function(name)
-    except AttributeError:
-        return None
-
-
 def state_of_machine(session: DeviceSession) -> MachineState | None:
     """Return the counters of the device's machine; None if it does not tell."""
     if session.is_local:
         return machine_state()
-    read = offered(session, device_functions.MACHINE_STATE)
+    read = session.offered(device_functions.MACHINE_STATE)
     state = None if read is None else json.loads(str(read()))
     return None if state is None else MachineState.from_json(state)
 
@@ -32,7 +24,7 @@ def loop_of_machine(session: DeviceSession) -> float | None:
     """Run the device's yardstick loop; return its seconds, None if the device has none."""
     if session.is_local:
         return yardstick_loop_sec()
-    loop = offered(session, device_functions.YARDSTICK_LOOP)
+    loop = session.offered(device_functions.YARDSTICK_LOOP)
     return None if loop is None else float(loop())
 
 
@@ -40,6 +32,6 @@ def libraries_of(session: DeviceSession) -> dict[str, str]:
     """Have the session load the libraries that kernels may call; return the versions of those that it has, by name."""
     read: Any | None = device_functions.libraries_text
     if not session.is_local:
-        read = offered(session, device_functions.LIBRARIES)
+        read = session.offered(device_functions.LIBRARIES)
     versions = {} if read is None else json.loads(str(read()))
     return {clean(str(name), 40): clean(str(version), 40) for name, version in versions.items()}

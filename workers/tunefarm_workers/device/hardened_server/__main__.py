@@ -109,10 +109,11 @@ def _offer_device_functions(environment: Mapping[str, str] = os.environ) -> None
     import tvm
 
     from tunefarm_tuning.tvm.device.kernel_check import KERNEL_FUNCTIONS
+    from tunefarm_tuning.tvm.device.kernel_times import TIMING_FUNCTIONS
 
     tvm.register_global_func(CONTROL, _control_parts, override=True)
     tvm.register_global_func(BASELINE, lambda request: _baselines.control(str(request)), override=True)
-    for name, function in (WATCH_FUNCTIONS | KERNEL_FUNCTIONS).items():
+    for name, function in (WATCH_FUNCTIONS | KERNEL_FUNCTIONS | TIMING_FUNCTIONS).items():
         tvm.register_global_func(name, function, override=True)
     uuid = environment.get(_VISIBLE, "")
     if not uuid.startswith("GPU-") or "," in uuid:
