@@ -40,6 +40,12 @@ def of_two_scales(graph: Quantised, x: str) -> Any:
     return graph.node("Concat", x, graph.rounded(graph.node("Sigmoid", x), 0.004, np.int8), axis=1)
 
 
+def with_two_channels_more(graph: Quantised, x: str) -> Any:
+    """Of another scale: all channels together are no whole instructions, those of the first scale are."""
+    first = graph.node("Slice", x, graph.ints(0), graph.ints(2), graph.ints(1))
+    return graph.node("Concat", x, graph.rounded(graph.node("Sigmoid", first), 0.004, np.int8), axis=1)
+
+
 def half(graph: Quantised, x: str) -> Any:
     return graph.node("Split", x, outputs=2, axis=1)[1]
 
@@ -136,6 +142,7 @@ FORMS: dict[str, onnx.ModelProto] = {
     "relu": behind(lambda graph, x: graph.node("Relu", x)),
     "concat": behind(concatenated, depth=32),
     "concat, two scales": behind(of_two_scales, depth=32),
+    "concat, two scales, ragged": behind(with_two_channels_more, depth=18),
     "groups, two scales": behind(of_two_scales, depth=32, group=4),
     "half": behind(half, depth=8),
     "resize": behind(larger),

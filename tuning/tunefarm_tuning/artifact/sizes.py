@@ -65,7 +65,7 @@ def shape_text(shape: Sequence[int | None]) -> str:
 def _why_broken(condition: Mapping[str, Any], sizes: Mapping[str, int]) -> str:
     kind, texts = condition["kind"], [_formula(condition[key]) for key in ("size", "of")]
     try:
-        size, of = (_value(condition[key], sizes) for key in ("size", "of"))
+        size, of = (value_of(condition[key], sizes) for key in ("size", "of"))
         holds = size % of == 0 if kind == "multiple" else size >= of if kind == "least" else size == of
         computed = [
             f"{text} is {value}" for text, value in zip(texts, (size, of), strict=True) if text != str(value)
@@ -74,7 +74,7 @@ def _why_broken(condition: Mapping[str, Any], sizes: Mapping[str, int]) -> str:
         holds, computed = False, ["a size is divided by 0"]
     if holds:
         return ""
-    names = sorted(_names_in(condition["size"]) | _names_in(condition["of"]))
+    names = sorted(names_in(condition["size"]) | names_in(condition["of"]))
     given = ", ".join(f"{name!r} = {sizes[name]}" for name in names)
     return (
         f"with the dimension{'s' if len(names) > 1 else ''} {given}, {' and '.join(computed)}, but "
@@ -93,17 +93,19 @@ def _is_expression(size: Any, dimensions: Mapping[str, Any], depth: int = 0) -> 
     return type(size) is int or (isinstance(size, str) and size in dimensions)
 
 
-def _value(size: Any, sizes: Mapping[str, int]) -> int:
+def value_of(size: Any, sizes: Mapping[str, int]) -> int:
+    """Return the value of an expression."""
     if isinstance(size, int):
         return size
     if isinstance(size, str):
         return sizes[size]
-    return _OPERATIONS[size[0]](_value(size[1], sizes), _value(size[2], sizes))
+    return _OPERATIONS[size[0]](value_of(size[1], sizes), value_of(size[2], sizes))
 
 
-def _names_in(size: Any) -> set[str]:
+def names_in(size: Any) -> set[str]:
+    """Return the dimensions in an expression."""
     if isinstance(size, list):
-        return _names_in(size[1]) | _names_in(size[2])
+        return names_in(size[1]) | names_in(size[2])
     return {size} if isinstance(size, str) else set()
 
 

@@ -50,12 +50,14 @@ class OpenShapes:
         conditions: What else the sizes have to be, each ``{"kind", "size", "of", "node"}``: ``size``, an expression of sizes, is a
             ``"multiple"`` of, at ``"least"`` or ``"equal"`` to ``of``, as a node of the file needs. An expression is an int, a
             dimension's name, or a list of an operation (``+ - * // % min max``) and two expressions.
+        usual: Conditions that sizes meet as a rule; other sizes are taken all the same, but are not compared.
     """
 
     shapes: tuple[OpenShape, ...]
     minima: Mapping[str, int]
     maxima: Mapping[str, int]
     conditions: tuple[Mapping[str, Any], ...] = ()
+    usual: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def dimensions(self) -> tuple[OpenDimension, ...]:
@@ -101,6 +103,7 @@ class OpenShapes:
             "minima": dict(self.minima),
             "maxima": dict(self.maxima),
             "conditions": [dict(condition) for condition in self.conditions],
+            "usual": [dict(condition) for condition in self.usual],
         }
 
     @classmethod
@@ -114,4 +117,5 @@ class OpenShapes:
             minima=data["minima"],
             maxima=data["maxima"],
             conditions=tuple(data["conditions"]),
+            usual=tuple(data["usual"]),
         )

@@ -12,6 +12,7 @@ from tunefarm_tuning.core.errors import InvalidInputError, TransientError, Tunef
 from tunefarm_tuning.core.output_file import write_durably
 from tunefarm_workers.device.api_client import ApiClient
 from tunefarm_workers.device.backoff import Backoff
+from tunefarm_workers.device.lean_httpx import httpx
 from tunefarm_workers.device.settings import CREDENTIAL_FILE, AgentSettings
 
 log = logging.getLogger("tunefarm.device")
@@ -46,7 +47,8 @@ def enrol_all(
 def _enrol(
     token: str, devices: Sequence[AgentSettings], wait: Callable[[float], bool]
 ) -> dict[str, str] | None:
-    """Enrol, store and return new credentials; none if the stored ones are still valid."""
+    """Enrol, store and return new credentials; none if the stored ones are still valid, as far as the agent knows."""
+    is_answer_lost = False  # of a request that the farm may have carried out: the token is then used, and stored credentials end
     backoff = Backoff(first_sec=0.5, most_sec=10.0)
     first = devices[0]
     with closing(ApiClient(first.url, token)) as api:
@@ -55,12 +57,14 @@ def _enrol(
                 keys = api.enrol([device.name for device in devices], first.device_key)
                 break
             except InvalidInputError as error:
-                if not any(device.api_key for device in devices):
+                if is_answer_lost or not any(device.api_key for device in devices):
                     raise _explained(error) from error
                 log.info("not enrolled again: %s", error.message)
                 return {}
             except TransientError as error:
-                # With a stored credential, too: a request that timed out may have ended it, and then only the token helps.
+                is_answer_lost = is_answer_lost or _is_answer_lost(error)
+                if not is_answer_lost and all(device.api_key for device in devices):
+                    return {}
                 wait_sec = backoff.next_sec()
                 log.warning("%s; trying to enrol again in %.1f s", error.message, wait_sec)
                 if wait(wait_sec):
@@ -69,6 +73,14 @@ def _enrol(
         _keep(device.work_dir / CREDENTIAL_FILE, keys[device.name])
         log.info("enrolled as %s in pool %s", device.name, device.device_key)
     return keys
+
+
+def _is_answer_lost(error: TransientError) -> bool:
+    """Return whether a request was sent, and not answered."""
+    cause = error.__cause__
+    return isinstance(cause, httpx.HTTPError) and not isinstance(
+        cause, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout
+    )
 
 
 class Renewal:
@@ -130,8 +142,8 @@ def _explained(error: InvalidInputError) -> InvalidInputError:
     if error.fields.get("status") != 401:
         return error
     return InvalidInputError(
-        "the enrolment token is invalid: it was used already, or has expired (`tunefarm device token` "
-        "creates another)",
+        "the enrolment token is invalid: it was used already (perhaps by a request whose answer was lost), or has expired (`tunefarm "
+        "device token` creates another)",
         code=error.code,
     )
 

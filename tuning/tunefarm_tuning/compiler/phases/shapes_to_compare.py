@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
-from tunefarm_tuning.artifact.sizes import SizeChecks
+from tunefarm_tuning.artifact.sizes import SizeChecks, names_in, value_of
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.workload.model import Model
@@ -23,7 +24,11 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def shapes_to_compare(model: Model, open_shapes: OpenShapes) -> list[dict[str, tuple[int, ...]]]:
-    """Return shapes that are taken, by the inputs' names: the main set, then larger and smaller ones, odd ones, the smallest."""
+    """Return shapes that are taken, by the inputs' names: the main set, then larger and smaller ones, odd ones, the smallest.
+
+    Raises:
+        InvalidModelError: unsupported-operator: there are none beside the main set.
+    """
     main = open_shapes.sizes_of([spec.shape for spec in model.inputs])
     multiples = {dimension.name: dimension.multiple for dimension in open_shapes.dimensions}
     choices = (
@@ -37,6 +42,11 @@ def shapes_to_compare(model: Model, open_shapes: OpenShapes) -> list[dict[str, t
     for shapes in (_shapes(model, open_shapes, main), *near):
         if shapes is not None and shapes not in listed:
             listed.append(shapes)
+    if len(listed) < 2:
+        raise InvalidModelError(
+            "no other shapes near those that were given meet its conditions, so its code could not be compared",
+            code="unsupported-operator",
+        )
     return listed
 
 
@@ -57,22 +67,42 @@ def _nearest(
     model: Model, open_shapes: OpenShapes, sizes: Mapping[str, int]
 ) -> dict[str, tuple[int, ...]] | None:
     """Return the shapes nearest to sizes of the dimensions that meet all conditions; None if there are none near."""
-    reach = _REACHES[min(len(sizes), len(_REACHES)) - 1]
+    sums = _sums(open_shapes)
+    free = [name for name in sizes if name not in sums]
+    reach = _REACHES[min(max(len(free), 1), len(_REACHES)) - 1]
     steps = range(-reach, reach + 1)
     choices = sorted(
-        product(steps, repeat=len(sizes)) if len(sizes) <= len(_REACHES) else [(0,) * len(sizes)],
+        product(steps, repeat=len(free)) if len(free) <= len(_REACHES) else [(0,) * len(free)],
         key=lambda choice: sum(map(abs, choice)),
     )
     multiples = {dimension.name: dimension.multiple for dimension in open_shapes.dimensions}
-    accepts = SizeChecks(open_shapes.conditions)
+    accepts = SizeChecks((*open_shapes.conditions, *open_shapes.usual))
     for choice in choices:
         tried = {
-            name: open_shapes.fitting(name, size + step * multiples[name])
-            for (name, size), step in zip(sizes.items(), choice, strict=True)
+            name: open_shapes.fitting(name, sizes[name] + step * multiples[name])
+            for name, step in zip(free, choice, strict=True)
         }
-        if not accepts.why_not(tried):
+        tried |= {name: value_of(of, tried) for name, of in sums.items()}
+        fits = all(open_shapes.fitting(name, max(tried[name], 1)) == tried[name] for name in sums)
+        if fits and not accepts.why_not(tried):
             return _shapes(model, open_shapes, tried)
     return None
+
+
+def _sums(open_shapes: OpenShapes) -> dict[str, Any]:
+    """Return what dimensions are equal to that are sums of others, which are none themselves."""
+    equal = [
+        condition
+        for condition in (*open_shapes.conditions, *open_shapes.usual)
+        if condition["kind"] == "equal" and isinstance(condition["size"], str)
+    ]
+    sums: dict[str, Any] = {}
+    for condition in equal:
+        size, names = condition["size"], names_in(condition["of"])
+        used = set().union(*map(names_in, sums.values()))
+        if size not in sums and size not in used | names and not names & sums.keys():
+            sums[size] = condition["of"]
+    return sums
 
 
 def _shapes(model: Model, open_shapes: OpenShapes, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:

@@ -35,6 +35,7 @@ from tunefarm_tuning.tvm.kernels.layers.attention import (
 _LEAST_SCORES = 1 << 19
 """Fewer scores stay in the caches from one kernel to the next. The same on all CPUs, since a farm shares the tasks of a model."""
 _LEAST_ROWS, _LEAST_KEYS = 16, 64
+_MOST_STEPS = 8
 _PRODUCT = "relax.matmul"
 _STEPS = {
     "relax.multiply": "multiply",
@@ -68,9 +69,10 @@ class _AttentionRewriter(relax.PyExprMutator):  # type: ignore[misc]
         self._values: dict[Any, Any] = {}
         self._uses: Counter[Any] = Counter()
         for name in entry_names(mod):
-            self._values.update(relax.analysis.get_var2val(mod[name]))
-            for value in [*self._values.values(), mod[name].body.body]:
+            values = relax.analysis.get_var2val(mod[name])
+            for value in [*values.values(), mod[name].body.body]:
                 relax.analysis.post_order_visit(value, self._count)
+            self._values.update(values)
 
     def _count(self, node: Any) -> None:
         if isinstance(node, relax.Var):
@@ -96,12 +98,13 @@ class _AttentionRewriter(relax.PyExprMutator):  # type: ignore[misc]
         if not _is_product(call):
             return None
         softmax, zero_without_keys = self._softmax(call.args[0])
-        if softmax is None or int(softmax.attrs.axis) not in (-1, len(softmax.ty.shape) - 1):
+        of_softmax = None if softmax is None else static_shape(softmax)
+        if of_softmax is None or int(softmax.attrs.axis) not in (-1, len(of_softmax) - 1):
             return None
         scores = softmax.args[0]
         steps: list[Step] = []
         operands: list[Any] = []
-        while (written := self._step(self._before_reshape(scores))) is not None:
+        while len(steps) < _MOST_STEPS and (written := self._step(self._before_reshape(scores))) is not None:
             scores, step, tensors = written
             steps.insert(0, step)
             operands[:0] = tensors
@@ -111,6 +114,8 @@ class _AttentionRewriter(relax.PyExprMutator):  # type: ignore[misc]
         arguments = [*product.args, call.args[1], *operands]
         shapes = [static_shape(argument) for argument in (*arguments, product, call)]
         query, key, value, *_, of_scores, result = (shape or () for shape in shapes)
+        if min(map(len, (query, key, value, result))) < 2:
+            return None
         attention = Attention(
             query=query,
             key=key,
@@ -171,13 +176,15 @@ class _AttentionRewriter(relax.PyExprMutator):  # type: ignore[misc]
             return taken, step, [operand] if has_tensor else []
         return None
 
-    def _is_computed(self, scores: Any) -> bool:
-        """Return whether a value, which nothing else reads, is a product, or a step on one."""
+    def _is_computed(self, scores: Any, most_steps: int = _MOST_STEPS) -> bool:
+        """Return whether a value, which nothing else reads, is a product, or a few steps on one."""
         value = self._read_once(self._before_reshape(scores))
         name = operator_name(value)
         if name == _PRODUCT:
             return True
-        return any(self._is_computed(taken) for taken, *_ in _operands(value, name))
+        return most_steps > 0 and any(
+            self._is_computed(taken, most_steps - 1) for taken, *_ in _operands(value, name)
+        )
 
     def _read_once(self, expr: Any) -> Any:
         """Return the value of a variable that is read once; None for anything else."""

@@ -245,9 +245,10 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
         instruction, merged = _way(call, steps, weights.groups, self._instruction)
         values = data.values()
         # The rows that one instruction takes would lie in one run.
-        runs = runs_of_call(call, instruction.products) if instruction.rows == 1 else None
+        channels = weights.steps.shape[-2]  # those of a part, where tensors of several scales are joined
+        runs = runs_of_call(call, instruction.products, channels) if instruction.rows == 1 else None
         if runs is not None:
-            batch, *sizes, width, channels = (int(size) for size in call.args[0].ty.shape)
+            batch, *sizes, width, _ = (int(size) for size in call.args[0].ty.shape)
             values = self._emitted(relax.op.reshape(values, [batch, *sizes, width * channels]))
             steps = steps.reshape(*steps.shape[:-3], 1, -1, steps.shape[-1])
             kernel = partial(kernel, runs=runs)

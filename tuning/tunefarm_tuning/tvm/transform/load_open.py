@@ -82,9 +82,13 @@ def load_open(
         raise InvalidModelError("its file fixes the shapes of all inputs", code="unsupported-operator")
     _refuse_branches_by_size(file, shapes)
     opened, shapes = _import_widest(file, shapes)
-    conditions = (*opened.conditions, *named_sums(shapes, file.inputs))
+    computed, guessed = named_sums(shapes, file.inputs)
     taken = OpenShapes(
-        shapes=opened.shapes, minima=opened.minima, maxima=opened.maxima, conditions=conditions
+        shapes=opened.shapes,
+        minima=opened.minima,
+        maxima=opened.maxima,
+        conditions=(*opened.conditions, *computed),
+        usual=tuple(guessed),
     )
     _refuse_unfit(file, taken)
     del file  # a copy of all weights

@@ -117,6 +117,36 @@ def test_others_stay_as_they_are(unlike: Callable[[], GraphBuilder], tmp_path: P
     assert attentions(checked_network(unlike(), tmp_path)) == 0
 
 
+def test_a_vector_has_no_heads(tmp_path: Path) -> None:
+    g = GraphBuilder(seed=11)
+    scores = g.node("Softmax", g.node("MatMul", g.input("x", [16]), g.weight(16, 256)), axis=-1)
+    g.output(g.node("MatMul", scores, g.weight(256, 10)))
+    assert attentions(checked_network(g, tmp_path)) == 0
+
+
+def test_heads_may_share_a_query_and_scores_may_be_read_twice(tmp_path: Path) -> None:
+    """Neither is fused: the scores have other heads than the query, or another reader."""
+    for is_read_twice in (False, True):
+        g = GraphBuilder(seed=11)
+        query = g.input("x", [HEADS if is_read_twice else 1, ROWS, SIZE])
+        scores = g.node("Softmax", g.node("MatMul", query, g.weight(HEADS, SIZE, ROWS)), axis=-1)
+        result = g.node("MatMul", scores, g.weight(HEADS, ROWS, SIZE))
+        most = g.node("ReduceMax", scores, axes=[-1])
+        g.output(g.node("Add", result, most) if is_read_twice else result)
+        assert attentions(checked_network(g, tmp_path)) == 0
+
+
+def test_a_long_chain_of_steps_is_no_attention(tmp_path: Path) -> None:
+    def chain(g: GraphBuilder, scores: str) -> str:
+        for _ in range(300):
+            scores = g.node("Add", scores, g.constant(np.array(0.01, np.float32)))
+        return scores
+
+    path = tmp_path / "model.onnx"
+    onnx.save(network(chain).model(), path)
+    assert attentions(load_relax(path, Binding(), parse_target("host"))) == 0
+
+
 def test_products_in_bfloat16_stay_products(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(network(scaled).model(), path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,30 @@ def test_sizes_beyond_a_tile_are_compared_as_far_as_the_work_allows() -> None:
     shapes = shapes_beyond_tiles(model(32, 96), open_shapes_of("hw", multiple=32))
     assert shapes is not None
     assert shapes["x"] == (96, 96)
+
+
+def test_sums_follow_what_they_add_up() -> None:
+    """However many dimensions there are: sizes are tried of those alone that are no sums."""
+    total = {"kind": "equal", "size": "t", "of": ["+", "p", "w"], "node": "'mask' (input)"}
+    for is_condition in (True, False):
+        open_shapes = open_shapes_of("abpwt", (total,) if is_condition else ())
+        open_shapes = replace(open_shapes, usual=() if is_condition else (total,))
+        compared = [shapes["x"] for shapes in shapes_to_compare(model(8, 4, 9, 1, 10), open_shapes)]
+        assert compared == [
+            (8, 4, 9, 1, 10),
+            (9, 5, 10, 2, 12),
+            (6, 3, 6, 1, 7),
+            (3, 5, 7, 11, 18),
+            (1, 1, 1, 1, 2),
+        ]
+
+
+def test_shapes_of_which_none_other_can_be_compared_are_refused() -> None:
+    equal = {"kind": "equal", "size": ["*", "n", "t"], "of": 144, "node": "'a' (Reshape)"}
+    fixed = {"kind": "equal", "size": "n", "of": 9, "node": "'a' (Reshape)"}
+    with pytest.raises(InvalidModelError, match="no other shapes near those that were given") as caught:
+        shapes_to_compare(model(9, 16), open_shapes_of("nt", (equal, fixed)))
+    assert caught.value.code == "unsupported-operator"
 
 
 def test_all_of_them_meet_the_conditions() -> None:

@@ -78,17 +78,18 @@ def instructions_of_groups(
     return ceil(groups / merged) * ceil(merged * results / lanes) * ceil(merged * depth / products) / rows
 
 
-def runs_of_call(call: Any, products: int) -> Runs | None:
+def runs_of_call(call: Any, products: int, channels: int | None = None) -> Runs | None:
     """Return the runs of an ungrouped convolution; None for any other product, or where columns are computed one by one.
 
     Args:
         call: A product.
         products: The products that an instruction adds up.
+        channels: Of the part of the call's inputs that is computed; all of them by default.
     """
     if operator_name(call) not in _MAKERS or groups_of(call) > 1:
         return None
-    *_, columns, channels, _ = (int(size) for size in call.args[1].ty.shape)
-    return runs_of(channels, columns, int(call.attrs.dilation[-1]), products)
+    *_, columns, all_channels, _ = (int(size) for size in call.args[1].ty.shape)
+    return runs_of(all_channels if channels is None else channels, columns, int(call.attrs.dilation[-1]), products)
 
 
 def geometry(call: Any) -> dict[str, Any]:
