@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
@@ -54,6 +54,12 @@ def devices_page(request: Request, services: ServicesDep) -> HTMLResponse:
         jobs = repos.overview.jobs_of_steps([owner.removeprefix(_STEP) for owner in owners])
         measured_sec = repos.counters.all()[Counter.MEASURE_SEC]
     return page("devices.html", request, lines=device_lines(devices, jobs, measured_sec), pools=pools)
+
+
+@router.get("/devices/join", dependencies=[needs("read")])
+def join_reloaded() -> RedirectResponse:
+    """Where a reload of the page with a token leads: it is shown once."""
+    return RedirectResponse("/devices", 303)
 
 
 def device_lines(

@@ -112,6 +112,8 @@ def test_the_command_to_join_holds_a_token_that_is_good_once(browser: Browser, f
     wheel = f"tunefarm-{version('tunefarm')}-py3-none-any.whl[device]"
     assert wheel in answer.text, "no index has tunefarm"
     assert browser.post("/devices/join", pool="no good").status_code == 422
+    reloaded = browser.get("/devices/join")
+    assert (reloaded.status_code, reloaded.url.path) == (200, "/devices")
 
 
 def test_only_who_may_gives_orders(stranger: Browser, farm, device) -> None:

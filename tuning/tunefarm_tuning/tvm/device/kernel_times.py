@@ -47,7 +47,9 @@ def time_kernel(session: DeviceSession, params: Mapping[str, Any]) -> dict[str, 
     """Time the kernel ``path`` on a session, briefly if it is hopeless (`time_adaptively`): ``samples_sec``, ``truncated``, ``facts``."""
     if (reply := _timed_there(session, TIME_KERNEL, params)) is not None:
         samples = checked_samples(reply["samples_sec"])
-        return {"samples_sec": samples, "truncated": bool(reply["truncated"]), "facts": {}}
+        if not isinstance(reply["truncated"], bool):
+            raise RuntimeError("the device does not say whether timing ended early")
+        return {"samples_sec": samples, "truncated": reply["truncated"], "facts": {}}
     device = session.device(params["kind"])
     kernel = session.load(params["path"])
     args = _arguments(session, device, params)
@@ -67,8 +69,10 @@ def time_kernel(session: DeviceSession, params: Mapping[str, Any]) -> dict[str, 
 def time_in_turn(session: DeviceSession, params: Mapping[str, Any]) -> dict[str, Any]:
     """Time the kernels ``paths`` in turn: ``samples_sec`` of each, ``facts``."""
     if (reply := _timed_there(session, TIME_IN_TURN, params)) is not None:
-        if len(reply["samples_sec"]) != len(params["paths"]):
-            raise RuntimeError("the device did not time each kernel")
+        if [len(of_kernel) for of_kernel in reply["samples_sec"]] != [params["rounds"]] * len(
+            params["paths"]
+        ):
+            raise RuntimeError("the device did not time each kernel in each round")
         return {
             "samples_sec": [checked_samples(of_kernel) for of_kernel in reply["samples_sec"]],
             "facts": {},
@@ -209,7 +213,7 @@ def checked_samples(samples: Sequence[float]) -> list[float]:
     Raises:
         RuntimeError: If they are none, or no times.
     """
-    if not all(0 < sample < float("inf") for sample in samples):
+    if not samples or not all(0 < sample < float("inf") for sample in samples):
         raise RuntimeError(f"the timings make no sense: {samples[:3]}")
     return [float(sample) for sample in samples]
 

@@ -105,6 +105,8 @@ def test_it_says_what_failed(session: DeviceSession, kernel: MeasureInput, tmp_p
     [
         {"samples_sec": [1e-3, -1.0], "truncated": False},
         {"samples_sec": [float("nan")], "truncated": False},
+        {"samples_sec": [], "truncated": False},
+        {"samples_sec": [1e-3], "truncated": "false"},
         {"samples_sec": ["fast"], "truncated": False},
         {"samples_sec": [[1.0]], "truncated": False},
         {"error": "\x1b[2J" + 5000 * "long"},
@@ -123,6 +125,7 @@ def test_answers_that_are_no_times_are_errors(
 
 
 def test_each_kernel_of_several_has_its_samples(session: DeviceSession, kernel: MeasureInput) -> None:
-    lying = LyingSession(session, {"samples_sec": [[1e-3]]})
-    with pytest.raises(RuntimeError, match="did not time each kernel"):
-        time_in_turn(lying, interleaved_params([kernel] * 2, TIMING, 3))
+    for answer in ([[1e-3] * 3], [[1e-3] * 3, [1e-3] * 2]):
+        lying = LyingSession(session, {"samples_sec": answer})
+        with pytest.raises(RuntimeError, match="did not time each kernel in each round"):
+            time_in_turn(lying, interleaved_params([kernel] * 2, TIMING, 3))

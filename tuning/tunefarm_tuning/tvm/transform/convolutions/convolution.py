@@ -89,7 +89,9 @@ def runs_of_call(call: Any, products: int, channels: int | None = None) -> Runs 
     if operator_name(call) not in _MAKERS or groups_of(call) > 1:
         return None
     *_, columns, all_channels, _ = (int(size) for size in call.args[1].ty.shape)
-    return runs_of(all_channels if channels is None else channels, columns, int(call.attrs.dilation[-1]), products)
+    return runs_of(
+        all_channels if channels is None else channels, columns, int(call.attrs.dilation[-1]), products
+    )
 
 
 def geometry(call: Any) -> dict[str, Any]:
