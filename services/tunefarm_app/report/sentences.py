@@ -66,7 +66,7 @@ def _size(report: JobReport) -> list[str]:
             f"{sizes}: it holds the weights of {kernels} as Winograd's algorithm takes them, which is up to four times their size."
         ]
     return [
-        f"{sizes}: beside the weights, in the form that its kernels read, it holds native code and what runs it."
+        f"{sizes}: beside the weights, in the forms that its kernels read, it holds native code and what runs it."
     ]
 
 

@@ -31,8 +31,9 @@ _LEAST_OF_A_GROUP = 16
 def decompose_transposed_convolutions(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with its transposed convolutions replaced by sub-pixel convolutions.
 
-    Those by constant weights, of static shapes, along each axis without stride or without dilation are replaced; of groups, those of 16 channels or more: smaller ones, as
-    of depthwise convolutions, fill vectors worse than their image is shuffled (1.5 to 2.4 times as long on a Zen 3).
+    Those by constant weights, of static shapes, along each axis without stride or without dilation are replaced; of groups, those of
+    16 channels or more: smaller ones, as of depthwise convolutions, fill vectors worse than their image is shuffled (1.5 to 2.4 times
+    as long on a Zen 3).
     """
     return rewrite_calls(mod, _decompose)
 
