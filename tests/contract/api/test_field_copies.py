@@ -117,6 +117,7 @@ COPIES = (
         in_raw="build_sec config confirmed created_at device_id extra id job_id message samples_sec space_key superseded",
         value=values.Record,
         added="args kernel",
+        not_sent="size_bytes",
     ),
     Copies(schema=report_sweeps.SweepReport, result=client.Sweep),
     Copies(schema=report_sweeps.ReportedCell, result=client.SweepCell),

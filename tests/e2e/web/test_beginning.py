@@ -41,11 +41,13 @@ def test_a_refused_form_is_not_sent_again_by_reload_or_back(seat, server: Replay
     page.get_by_role("button", name="Start the job").click()
     expect(page.get_by_role("alert")).to_contain_text("the number of trials must be at most")
     assert page.url == form + "/jobs"
+    page.wait_for_load_state()  # the page's script has run
     page.reload()  # Chromium would ask whether to send the form again, and tell Playwright of a cache miss
     page.wait_for_url(form)
     page.get_by_label("or number of trials").fill("99999999999999999999")
     page.get_by_role("button", name="Start the job").click()
     expect(page.get_by_role("alert")).to_contain_text("the number of trials must be at most")
+    page.wait_for_load_state()
     page.get_by_label("Pages").get_by_role("link", name="Devices").click()
     page.wait_for_url("**/devices")
     page.go_back()

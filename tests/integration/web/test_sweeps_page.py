@@ -126,8 +126,8 @@ def test_a_refused_form_keeps_what_was_chosen(browser: Browser, farm: Any) -> No
     }
     for change, reason in (
         ({}, "set a limit"),
-        ({"minutes": "-3"}, "minutes must be a number above zero"),
-        ({"trials": "many"}, "trials must be a number"),
+        ({"minutes": "-3"}, "minutes must be a number that is not below zero, and is '-3'"),
+        ({"trials": "many"}, "trials must be a whole number of at most 30 digits"),
     ):
         answer = browser.post("/sweeps", **{**form, **change})
         assert answer.status_code == 422

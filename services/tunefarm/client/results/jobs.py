@@ -146,9 +146,8 @@ class Job(Shown, Answer):
     def best_text(self) -> str:
         """How fast the network is: as it was measured, or else the sum of its kernels, which is called an estimate."""
         if self.network_latency_sec is not None or self.best_latency_sec is None:
-            return quantities.latency(self.network_latency_sec) + (
-                " (disturbed)" if self._is_disturbed else ""
-            )
+            note = " (disturbed)" if self._is_disturbed else ""
+            return f"{quantities.latency(self.network_latency_sec)}{note}"
         return f"{quantities.latency(self.best_latency_sec)} (estimate)"
 
     @property

@@ -20,9 +20,7 @@ JOB = {
 
 
 def test_a_line() -> None:
-    line = (
-        "state tuning, target llvm, trials 24 (2 failed), kernels 5 of 6 measured, best 1.23 ms (estimate)>"
-    )
+    line = "state tuning, target llvm, trials 24 (2 failed), kernels 5 of 6 measured, latency 1.23 ms (estimate)>"
     assert repr(Job.read(JOB)) == f"<Job job_1: {line}"
     assert (
         repr(Device.read({"id": "dev_1", "name": "here", "state": "online"}))
