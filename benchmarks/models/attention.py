@@ -10,10 +10,8 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 THREADS = 2
@@ -22,6 +20,7 @@ os.environ["TVM_NUM_THREADS"] = str(THREADS)
 import numpy as np  # noqa: E402  (TVM reads the number of threads once)
 import onnx  # noqa: E402
 import tvm  # noqa: E402
+from benchmarks.combined import in_turns  # noqa: E402
 from onnx import TensorProto, helper  # noqa: E402
 from tvm import relax  # noqa: E402
 
@@ -31,7 +30,6 @@ from tunefarm_tuning.tvm.codegen.graph_build import build_model  # noqa: E402
 from tunefarm_tuning.tvm.transform.pipeline import load_relax  # noqa: E402
 from tunefarm_tuning.workload.binding import Binding  # noqa: E402
 
-ROUNDS, ROUND_SEC = 15, 0.05
 SHAPES = {
     "BERT-base, 256 tokens": (12, 256, 64, 256),
     "BERT-base, 512 tokens": (12, 512, 64, 512),
@@ -82,20 +80,6 @@ def compiled(model: onnx.ModelProto, arrays: list[Any], folder: Path) -> Callabl
     return lambda: main(*tensors)
 
 
-def in_turns(ways: list[Callable[[], Any]]) -> list[float]:
-    """Return the median of the seconds of a call of each way."""
-    samples: list[list[float]] = [[] for _ in ways]
-    for _ in range(ROUNDS):
-        for way, taken in zip(ways, samples, strict=True):
-            way()  # caches and threads as before its own calls
-            start, calls = time.perf_counter(), 0
-            while time.perf_counter() - start < ROUND_SEC:
-                way()
-                calls += 1
-            taken.append((time.perf_counter() - start) / calls)
-    return [median(taken) for taken in samples]
-
-
 def row_of(name: str, shape: tuple[int, int, int, int]) -> str:
     """Return the table's row of a shape."""
     heads, rows, size, keys = shape
@@ -129,7 +113,7 @@ def main() -> None:
         "# Large attentions",
         "",
         (
-            f"Milliseconds of softmax(query x key) x value in float32, untuned, {THREADS} threads, in turns; medians of {ROUNDS} rounds. "
+            f"Milliseconds of softmax(query x key) x value in float32, untuned, {THREADS} threads, medians of many turns. "
             f"Target: `{parse_target('host').key}`."
         ),
         "",

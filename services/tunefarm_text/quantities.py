@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -192,6 +192,12 @@ def is_wide(low: float | None, high: float | None) -> bool:
 def is_known(low: float | None, high: float | None) -> bool:
     """Return whether an interval says anything about a speed-up; a single measurement, which has none, says a little."""
     return low is None or high is None or high <= _TELLS_NOTHING * low
+
+
+def is_disturbed(ratios: Iterable[tuple[float | None, float | None]]) -> bool:
+    """Return whether the timing that ratios are of was disturbed, by the interval of each: there are some, and none is known."""
+    intervals = list(ratios)
+    return bool(intervals) and not any(is_known(low, high) for low, high in intervals)
 
 
 def interval(low: float | None, high: float | None) -> str:

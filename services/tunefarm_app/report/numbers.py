@@ -19,6 +19,7 @@ from tunefarm_db.values import Draft, Job, JobTask, Json, NetworkTiming
 from tunefarm_text.coverage_words import NOT_TRIED
 from tunefarm_text.quantities import (
     duration,
+    is_disturbed,
     is_known,
     kernels_measured,
     kernels_to_tune,
@@ -282,8 +283,7 @@ class Latency:
 def latency_of(job: Job) -> Latency:
     """Return the best that is known of how fast the job's network is."""
     if job.network_latency_sec is not None:
-        ratios = speedups_of(job).values()
-        disturbed = bool(ratios) and not any(is_known(ratio.low, ratio.high) for ratio in ratios)
+        disturbed = is_disturbed((ratio.low, ratio.high) for ratio in speedups_of(job).values())
         return Latency(sec=job.network_latency_sec, is_measured=True, is_disturbed=disturbed)
     return Latency(sec=job.best_latency_sec, is_measured=False)
 

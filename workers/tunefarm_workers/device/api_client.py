@@ -28,6 +28,7 @@ _TIMEOUT_SEC = 5.0
 _ENROLMENT = httpx.Timeout(_TIMEOUT_SEC, read=60.0)
 """A token can be used once: if its answer came too late, the machine could never enrol by it again."""
 _NOT_NOW = {408, 425, 429}
+_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ class Certificate:
 class ApiClient:
     """Talks to the API; every call ends within seconds, an enrolment within a minute or so.
 
-    Failure: `TransientError` when the API is away, `NotFoundError` when it does not know the device,
+    Failure: `TransientError` when the API is away (``was_sent``: whether the request may have been carried out all the same), `NotFoundError` when it does not know the device,
         `InvalidInputError` when it will never accept this (the key, the device).
 
     Attributes:
@@ -143,7 +144,8 @@ class ApiClient:
             response = self._http.post(path, json=body, timeout=timeout or self._http.timeout)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise TransientError(
-                f"the API does not answer: {clean(str(error) or type(error).__name__, 300)}"
+                f"the API does not answer: {clean(str(error) or type(error).__name__, 300)}",
+                was_sent=isinstance(error, httpx.HTTPError) and not isinstance(error, _UNSENT),
             ) from error
         if response.is_success:
             try:

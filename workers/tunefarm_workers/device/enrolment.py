@@ -12,7 +12,6 @@ from tunefarm_tuning.core.errors import InvalidInputError, TransientError, Tunef
 from tunefarm_tuning.core.output_file import write_durably
 from tunefarm_workers.device.api_client import ApiClient
 from tunefarm_workers.device.backoff import Backoff
-from tunefarm_workers.device.lean_httpx import httpx
 from tunefarm_workers.device.settings import CREDENTIAL_FILE, AgentSettings
 
 log = logging.getLogger("tunefarm.device")
@@ -62,7 +61,7 @@ def _enrol(
                 log.info("not enrolled again: %s", error.message)
                 return {}
             except TransientError as error:
-                is_answer_lost = is_answer_lost or _is_answer_lost(error)
+                is_answer_lost = is_answer_lost or error.fields.get("was_sent", False)
                 if not is_answer_lost and all(device.api_key for device in devices):
                     return {}
                 wait_sec = backoff.next_sec()
@@ -73,14 +72,6 @@ def _enrol(
         _keep(device.work_dir / CREDENTIAL_FILE, keys[device.name])
         log.info("enrolled as %s in pool %s", device.name, device.device_key)
     return keys
-
-
-def _is_answer_lost(error: TransientError) -> bool:
-    """Return whether a request was sent, and not answered."""
-    cause = error.__cause__
-    return isinstance(cause, httpx.HTTPError) and not isinstance(
-        cause, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout
-    )
 
 
 class Renewal:

@@ -169,8 +169,7 @@ class Job(Shown, Answer):
     @property
     def _is_disturbed(self) -> bool:
         """Whether the artifact was timed beside other networks, and no ratio to one of them is known."""
-        ratios = self.speedups.values()
-        return bool(ratios) and not any(quantities.is_known(ratio.low, ratio.high) for ratio in ratios)
+        return quantities.is_disturbed((ratio.low, ratio.high) for ratio in self.speedups.values())
 
     @property
     def kernels_text(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +39,21 @@ class _CallRewriter(relax.PyExprMutator):  # type: ignore[misc]
 
     def visit_call_(self, call: Any) -> Any:
         return self._rewrite(super().visit_call_(call), self.builder_)
+
+
+def values_of(func: relax.Function) -> dict[relax.Var, Any]:
+    """Return the value of each variable that a function binds, but for those within branches."""
+    return {binding.var: binding.value for block in func.body.blocks for binding in block.bindings}
+
+
+def uses_of(func: relax.Function) -> Counter[relax.Var]:
+    """Return how often a function reads each variable."""
+    uses: Counter[relax.Var] = Counter()
+    for value in (*values_of(func).values(), func.body.body):
+        relax.analysis.post_order_visit(
+            value, lambda node: uses.update([node] if isinstance(node, relax.Var) else [])
+        )
+    return uses
 
 
 def fused_kernel(builder: relax.BlockBuilder, inputs: list[Any], emit: Callable[[], Any]) -> tirx.PrimFunc:

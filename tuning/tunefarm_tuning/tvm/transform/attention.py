@@ -21,11 +21,14 @@ from tunefarm_tuning.tvm.base.relax_graph import (
     rewrite_main,
     static_shape,
     tensor_dtype,
+    uses_of,
+    values_of,
 )
 from tunefarm_tuning.tvm.default_schedules.stage import Machine
 from tunefarm_tuning.tvm.kernels.layers.attention import (
     DTYPE,
     MASKS,
+    OPERATORS,
     Attention,
     Step,
     Tiles,
@@ -37,12 +40,7 @@ _LEAST_SCORES = 1 << 19
 _LEAST_ROWS, _LEAST_KEYS = 16, 64
 _MOST_STEPS = 8
 _PRODUCT = "relax.matmul"
-_STEPS = {
-    "relax.multiply": "multiply",
-    "relax.divide": "divide",
-    "relax.add": "add",
-    "relax.subtract": "subtract",
-}
+_STEPS = {f"relax.{name}": name for name in OPERATORS}
 _EITHER_WAY = frozenset({"multiply", "add"})
 
 
@@ -69,14 +67,8 @@ class _AttentionRewriter(relax.PyExprMutator):  # type: ignore[misc]
         self._values: dict[Any, Any] = {}
         self._uses: Counter[Any] = Counter()
         for name in entry_names(mod):
-            values = relax.analysis.get_var2val(mod[name])
-            for value in [*values.values(), mod[name].body.body]:
-                relax.analysis.post_order_visit(value, self._count)
-            self._values.update(values)
-
-    def _count(self, node: Any) -> None:
-        if isinstance(node, relax.Var):
-            self._uses[node] += 1
+            self._values |= values_of(mod[name])
+            self._uses += uses_of(mod[name])
 
     def visit_call_(self, call: Any) -> Any:
         match = self._match(call)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from tunefarm_tuning.artifact.sizes import value_of
 
 Key = str | tuple[str, int]
 """An open dimension: its name, or the input and the position of one that has none."""
@@ -16,11 +17,6 @@ _MASK = re.compile(r"mask")
 _TOTAL = re.compile(r"total|^kv_|full")
 _MAX_TEXT = 120
 _MAX_SIZE = (1 << 31) - 1
-_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-}
 _SIGNS: Mapping[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
 
 
@@ -34,8 +30,9 @@ def names_in(key: Key) -> list[str]:
 
 def size_of(key: Key, sizes: Mapping[Key, int]) -> int | None:
     """Return the size that a dimension's name computes of others; None if it does not, or one of them is not known."""
-    tree = _formula(key)
-    size = None if tree is None else _value(tree, sizes)
+    formula = formula_of(key)
+    known = {name: sizes[name] for name in names_in(key) if name in sizes}
+    size = value_of(formula, known) if formula is not None and len(known) == len(names_in(key)) else None
     return size if size is not None and 0 < size <= _MAX_SIZE else None
 
 
@@ -96,21 +93,10 @@ def _formula(key: Key) -> ast.expr | None:
 
 def _plain(tree: ast.expr) -> Any:
     if isinstance(tree, ast.Constant):
-        return tree.value if type(tree.value) is int else None
+        return tree.value if type(tree.value) is int and abs(tree.value) <= _MAX_SIZE else None
     if isinstance(tree, ast.Name):
         return tree.id
     if isinstance(tree, ast.BinOp) and type(tree.op) in _SIGNS:
         parts = [_plain(part) for part in (tree.left, tree.right)]
         return None if None in parts else [_SIGNS[type(tree.op)], *parts]
-    return None
-
-
-def _value(tree: ast.expr, sizes: Mapping[Key, int]) -> int | None:
-    if isinstance(tree, ast.Constant):
-        return tree.value if type(tree.value) is int and abs(tree.value) < 1 << 31 else None
-    if isinstance(tree, ast.Name):
-        return sizes.get(tree.id)
-    if isinstance(tree, ast.BinOp) and type(tree.op) in _OPERATORS:
-        left, right = _value(tree.left, sizes), _value(tree.right, sizes)
-        return None if left is None or right is None else _OPERATORS[type(tree.op)](left, right)
     return None

@@ -6,14 +6,13 @@ has fewer elements to move.
 
 from __future__ import annotations
 
-from collections import Counter
 from math import prod
 from typing import Any
 
 import tvm
 from tvm import relax
 
-from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main, static_shape
+from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main, static_shape, uses_of
 from tunefarm_tuning.tvm.transform.transposes.cancel import transpose_axes
 from tunefarm_tuning.tvm.transform.transposes.rules import CHANNELS_LAST, resized
 
@@ -30,16 +29,7 @@ def propagate_transposes_up(mod: tvm.IRModule) -> tvm.IRModule:
 class _UpPropagation(relax.PyExprMutator):  # type: ignore[misc]
     def __init__(self, mod: tvm.IRModule) -> None:
         super().__init__(mod)
-        self._uses: Counter[Any] = Counter()
-        for block in mod["main"].body.blocks:
-            for binding in block.bindings:
-                self._count_uses(binding.value)
-        self._count_uses(mod["main"].body.body)
-
-    def _count_uses(self, expr: Any) -> None:
-        relax.analysis.post_order_visit(
-            expr, lambda node: self._uses.update([node] if isinstance(node, relax.Var) else [])
-        )
+        self._uses = uses_of(mod["main"])
 
     def visit_call_(self, call: Any) -> Any:
         visited = super().visit_call_(call)
