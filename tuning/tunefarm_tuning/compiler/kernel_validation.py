@@ -222,7 +222,7 @@ class KernelValidator:
             if known is not None:
                 calls_sec = [float(sec) for sec in known["calls_sec"]]
             else:
-                self._compiler.build_kernel(kernel.task.name, path, None)
+                self._compiler.build_kernel(kernel.task.name, path, None, packs=False)
                 calls_sec = self._time_alone(kernel.task, path, CALLS_ALONE, timeout_sec=timeout_sec)
                 self._findings.note("untuned", facts, {"calls_sec": calls_sec})
         except ChildClosed:
@@ -246,7 +246,7 @@ class KernelValidator:
         if (known := self._findings.find("fixed", facts)) is not None:
             return float(known["call_sec"])
         try:
-            self._compiler.build_kernel(kernel.name, path, None)
+            self._compiler.build_kernel(kernel.name, path, None, packs=False)
             call_sec = median(self._time_alone(kernel, path, runs, timeout_sec=self._limits.kernel_sec))
             self._findings.note("fixed", facts, {"call_sec": call_sec})
             return call_sec

@@ -257,27 +257,45 @@ class CompileSession:
         return OpenShapes.from_json(reply)
 
     def build_kernel(
-        self, name: str, path: Path, record: TuningRecord | None, *, default_schedules: bool = True
+        self,
+        name: str,
+        path: Path,
+        record: TuningRecord | None,
+        *,
+        default_schedules: bool = True,
+        packs: bool = True,
     ) -> None:
         """Build the kernel of one of these names at `path`: by a record, by the default schedule, or without either.
+
+        Without `packs`, the library has no functions that pack its arguments: for a kernel that is timed alone, any numbers do.
 
         Raises:
             InvalidInputError: If the record does not apply: ``"space-changed"`` or ``"does-not-apply"``.
         """
         self._reload()
         tuned = _tuned(record) if record else None
-        params = {"name": name, "path": str(path), "tuned": tuned, "default_schedules": default_schedules}
+        params = {
+            "name": name,
+            "path": str(path),
+            "tuned": tuned,
+            "default_schedules": default_schedules,
+            "packs": packs,
+        }
         self._child.call("build_kernel", params, timeout_sec=self._limits.kernel_sec)
 
-    def build_ahead(self, kernels: Sequence[tuple[str, TuningRecord | None]]) -> None:
+    def build_ahead(
+        self, kernels: Sequence[tuple[str, TuningRecord | None]], timed: Collection[str] = ()
+    ) -> None:
         """Compile, on all cores, what `build_kernel` will ask for: kernels by a record or the default schedule.
 
-        What fails, fails again there, with its reason.
+        Those named in `timed` are built without `packs`, too. What fails, fails again there, with its reason.
         """
         self._reload()
-        params = {"kernels": [(name, _tuned(record) if record else None) for name, record in kernels]}
+        every = [(name, _tuned(record) if record else None, True) for name, record in kernels]
+        every += [(name, None, False) for name in timed]
+        timeout_sec = self._limits.kernel_sec * (1 + len(every))
         try:
-            self._child.call("build_ahead", params, timeout_sec=self._limits.kernel_sec * (1 + len(kernels)))
+            self._child.call("build_ahead", {"kernels": every}, timeout_sec=timeout_sec)
         except ChildClosed:
             raise
         except ChildFailed:

@@ -311,10 +311,16 @@ class WrongDefaults(CompileSession):
         self._other = CompileSession(wrong, *args)
 
     def build_kernel(
-        self, name: str, path: Path, record: TuningRecord | None, *, default_schedules: bool = True
+        self,
+        name: str,
+        path: Path,
+        record: TuningRecord | None,
+        *,
+        default_schedules: bool = True,
+        packs: bool = True,
     ) -> None:
         if record is not None or not default_schedules:
-            super().build_kernel(name, path, record, default_schedules=default_schedules)
+            super().build_kernel(name, path, record, default_schedules=default_schedules, packs=packs)
         else:
             self._other.build_kernel(self._other.load().tasks[0].name, path, None)
 

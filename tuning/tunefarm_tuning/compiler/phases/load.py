@@ -193,6 +193,7 @@ def _build_ahead(request: CompileRequest, compiler: CompileSession, loading: Fut
         facts = kernel_facts(task, record, seed=request.seed, limits=request.limits)
         if request.findings.peek("kernel", facts) is None:
             kernels |= {kernel.name: (kernel.name, None) for kernel in (task, *fixed)}
+    only_timed: dict[str, None] = {}
     if request.spare_sec(1.0):  # alternatives without a record will be timed by their default schedules
         direct = {task.workload_key: task for task in info.tasks}
         for number in largest_first(info.alternatives):
@@ -204,9 +205,9 @@ def _build_ahead(request: CompileRequest, compiler: CompileSession, loading: Fut
                 seed=request.seed,
                 limits=request.limits,
             )
-            kernels |= {kernel.name: (kernel.name, None) for kernel in timed}
-    if kernels:
-        compiler.build_ahead(list(kernels.values()))
+            only_timed |= dict.fromkeys(kernel.name for kernel in timed if kernel.name not in kernels)
+    if kernels or only_timed:
+        compiler.build_ahead(list(kernels.values()), tuple(only_timed))
 
 
 def _with_libraries(

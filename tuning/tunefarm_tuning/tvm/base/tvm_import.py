@@ -7,6 +7,8 @@ What takes the time, measured on TVM 0.27.0.post1 and tvm-ffi 0.1.14.post1:
 - It asks for types and operators that are not there, and catches the error. For the error's traceback, TVM reads the debug information
   of all its libraries: 24 MB, for as long as the process lives.
 - Each of fifty modules reads the names of all 2,000 functions.
+
+Afterwards, a third of the time of a schedule's steps is TVM's check of their arguments' types, which mypy has done.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ def import_tvm() -> None:
     preload_cuda_runtime()
     with _without_backends(), _known_types(), _names_read_once():
         importlib.import_module("tvm")
+    _leave_types_unchecked()
     with contextlib.suppress(OSError, RuntimeError):  # a network that sorts says itself what it lacks
         load_whole_runtime()
 
@@ -50,6 +53,16 @@ def load_backend(kind: str) -> None:
 
     if kind not in _CPU_KINDS and importlib.util.find_spec(f"tvm.backend.{kind}") is not None:
         loader.load(kind)
+
+
+def _leave_types_unchecked() -> None:
+    """Take the methods of schedules without TVM's check of types around them."""
+    module = sys.modules.get("tvm.s_tir.schedule.schedule")
+    if module is None:  # TVM's runtime alone
+        return
+    for name, method in list(vars(module.Schedule).items()):
+        if getattr(method, "__globals__", {}).get("__name__", "").endswith("._type_checker"):
+            setattr(module.Schedule, name, method.__wrapped__)
 
 
 @contextlib.contextmanager

@@ -10,8 +10,8 @@ Handlers:
   kernels, workload keys of the ``neighbours``;
   ``cpu_features``, ``storage``, ``warnings``.
 - `build_kernel`: ``name``, ``path`` (a fresh one), ``tuned``: null for the untuned kernel, else ``config`` and ``space_key`` of the
-  record; ``default_schedules``: whether an untuned kernel gets one -> null.
-- `build_ahead`: ``kernels``: pairs of ``name`` and ``tuned``, as in `build_kernel` -> null. Compiles what `build_kernel` will ask for, on
+  record; ``default_schedules``: whether an untuned kernel gets one; ``packs``: whether the library can pack arguments -> null.
+- `build_ahead`: ``kernels``: lists of ``name``, ``tuned`` and ``packs``, as in `build_kernel` -> null. Compiles what `build_kernel` will ask for, on
   all cores; what fails is left to it.
 - `load_other_shapes`: {} -> `OpenShapes`.
 - `build_model`: ``path`` (a fresh one), ``tuned``: by kernel name, as in `build_kernel`; ``choices``: algorithms by the workload key
@@ -191,7 +191,12 @@ def build_one_kernel(params: dict[str, Any]) -> None:
     try:
         by_rule = params["default_schedules"] and tuned is None
         build_kernel(
-            packed, loaded.target, Path(params["path"]), default_schedules=by_rule, objects=loaded.objects
+            packed,
+            loaded.target,
+            Path(params["path"]),
+            default_schedules=by_rule,
+            packs=params["packs"],
+            objects=loaded.objects,
         )
     except (MemoryError, TunefarmError):
         raise
@@ -219,13 +224,13 @@ def build_ahead(params: dict[str, Any]) -> None:
     loaded = _get()
     if loaded.target.kind not in ("llvm", "cuda"):
         return
-    scheduled: dict[bool, list[PackedKernel]] = {True: [], False: []}
-    for name, tuned in params["kernels"]:
+    scheduled: dict[bool, list[tuple[PackedKernel, bool]]] = {True: [], False: []}
+    for name, tuned, packs in params["kernels"]:
         try:
             kernel = _scheduled_kernel(loaded, name, tuned, default_schedules=False)
             if tuned is None:  # whether it builds, is seen when it is
                 kernel = packed_default(kernel, loaded.target)
-            scheduled[tuned is not None].append(kernel)
+            scheduled[tuned is not None].append((kernel, packs))
         except Exception as error:  # noqa: BLE001  (`build_kernel` says what is wrong with it)
             raise_if_out_of_memory(error)
     for is_tuned, kernels in scheduled.items():

@@ -213,14 +213,15 @@ def build_kernel(
     path: Path,
     *,
     default_schedules: bool = True,
+    packs: bool = True,
     objects: KernelObjects | None = None,
 ) -> None:
     """Compile a kernel, in the same way as `build_model`, into a library whose ``main`` takes the kernel's arguments.
 
-    The library's function ``pack_<number>`` packs an argument that the kernel takes packed. Packed arguments too are passed in
-    the shape of the workload.
+    With `packs`, the library's function ``pack_<number>`` packs an argument that the kernel takes packed. Packed arguments too are passed
+    in the shape of the workload.
     """
-    module = tvm.IRModule(_kernel_functions(kernel))
+    module = tvm.IRModule(_kernel_functions(kernel, packs=packs))
     # Not the arguments' shapes: a packed argument has another one than the kernel declares.
     checked = not kernel.packings
 
@@ -236,29 +237,37 @@ def build_kernel(
 
 
 def compile_ahead(
-    kernels: Iterable[PackedKernel], target: Target, objects: KernelObjects, *, default_schedules: bool
+    kernels: Iterable[tuple[PackedKernel, bool]],
+    target: Target,
+    objects: KernelObjects,
+    *,
+    default_schedules: bool,
 ) -> None:
-    """Compile what `build_kernel` links for kernels, on all cores."""
+    """Compile what `build_kernel` links for kernels, each with its `packs`, on all cores."""
     if target.kind != "llvm":
         _compile_for_gpu(kernels, target, objects, default_schedules=default_schedules)
         return
     modules = []
-    for kernel in kernels:
-        module = tvm.IRModule(_kernel_functions(kernel))
+    for kernel, packs in kernels:
+        module = tvm.IRModule(_kernel_functions(kernel, packs=packs))
         modules.append(with_default_schedules(module, target) if default_schedules else module)
     functions = [func for module in modules for func in module.functions.values()]
     objects.compile_all(functions, target)
 
 
 def _compile_for_gpu(
-    kernels: Iterable[PackedKernel], target: Target, objects: KernelObjects, *, default_schedules: bool
+    kernels: Iterable[tuple[PackedKernel, bool]],
+    target: Target,
+    objects: KernelObjects,
+    *,
+    default_schedules: bool,
 ) -> None:
     sources: list[str] = []
-    for kernel in kernels:
+    for kernel, packs in kernels:
         try:
             with tvm_target(target):
                 scheduled = with_schedules(
-                    tvm.IRModule(_kernel_functions(kernel)),
+                    tvm.IRModule(_kernel_functions(kernel, packs=packs)),
                     target,
                     objects,
                     default_schedules=default_schedules,
@@ -276,12 +285,13 @@ def _built_for_gpu(scheduled: tvm.IRModule, target: Target, *, checked: bool) ->
         return tvm.tirx.build(scheduled, tvm_target(target))
 
 
-def _kernel_functions(kernel: PackedKernel) -> dict[str, tvm.tirx.PrimFunc]:
-    packs = {
-        f"pack_{number}": pack_function(packing).with_attr(IS_SCHEDULED, True)
-        for number, packing in kernel.packings.items()
-    }
-    functions = {"main": kernel.func, **packs}
+def _kernel_functions(kernel: PackedKernel, *, packs: bool) -> dict[str, tvm.tirx.PrimFunc]:
+    functions = {"main": kernel.func}
+    if packs:
+        functions |= {
+            f"pack_{number}": pack_function(packing).with_attr(IS_SCHEDULED, True)
+            for number, packing in kernel.packings.items()
+        }
     return {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
 
 

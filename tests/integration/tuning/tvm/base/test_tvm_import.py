@@ -61,6 +61,14 @@ def test_nothing_of_it_stays_behind() -> None:
     assert run(code, TVM_DEVICE_BACKEND_AUTOLOAD="1") == ["True 1"]
 
 
+def test_schedules_do_not_check_the_types_of_their_arguments() -> None:
+    code = (
+        f"{_OURS}; from tvm.s_tir import Schedule; checked = [name for name, method in vars(Schedule).items() "
+        "if hasattr(method, '__wrapped__') and name[0] != '_']; print(checked, Schedule.split.__code__.co_filename.endswith('schedule.py'))"
+    )
+    assert run(code) == ["[] True"]
+
+
 def test_the_runtime_alone_is_imported_too() -> None:
     code = f"{_OURS}; import tvm; print(tvm.base._RUNTIME_ONLY, tvm.get_global_func('tvm.contrib.sort.argsort') is not None)"
     assert run(code, TVM_USE_RUNTIME_LIB="1") == ["True True"]
