@@ -14,7 +14,7 @@ from tunefarm_tuning.compiler.phases.check_kernels import CheckedKernels, check_
 from tunefarm_tuning.compiler.phases.check_model import check_model
 from tunefarm_tuning.compiler.phases.load import load, opened
 from tunefarm_tuning.compiler.phases.measure import time_model
-from tunefarm_tuning.compiler.phases.other_shapes import add_other_shapes
+from tunefarm_tuning.compiler.phases.other_shapes import add_other_shapes, keeps_compiler
 from tunefarm_tuning.compiler.phases.pack import Artifact, PhaseResults, write_artifact
 from tunefarm_tuning.compiler.phases.prove_batches import prove_batches
 from tunefarm_tuning.compiler.request import CompileRequest
@@ -52,13 +52,15 @@ class CompileJob:
                 else None
             )
             built = build_models(request, loaded, kernels)
-            loaded.compiler.close()  # the later phases need its memory
+            if not keeps_compiler(request):
+                loaded.compiler.close()  # the later phases need its memory
             checked = check_model(request, loaded, built, self.open_compiler)
             timed = time_model(request, loaded, built, checked, self.open_compiler)
             proved = prove_batches(request, loaded, timed.library)
             if request.keep_inputs is not None:
                 _keep_inputs(loaded.sets[0].inputs, request.model, request.keep_inputs)
             others = add_other_shapes(request, loaded, built, checked, timed, self.open_compiler)
+            loaded.compiler.close()
             loaded.references.close()
             if request.device is None or not request.on_gpu:
                 loaded.runner.close()

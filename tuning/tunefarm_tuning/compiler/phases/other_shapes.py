@@ -10,7 +10,7 @@ import contextvars
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -41,6 +41,7 @@ from tunefarm_tuning.workload.model import Model, entry_name
 from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShapes
 
 _TIMINGS = 5
+_KEPT_BYTES = 64 << 20
 _LEAST_BUILD_SEC = 120.0
 _LEAST_OPTIONAL_SEC = 5.0
 _NO_TIME = (
@@ -110,6 +111,17 @@ class OtherShapes:
         }
 
 
+def keeps_compiler(request: CompileRequest) -> bool:
+    """Return whether the compiler stays for this phase, which would load the network again otherwise; not with a large one, for its memory."""
+    return (
+        request.other_shapes
+        and not request.on_gpu
+        and not request.model.parts
+        and _has_open_sizes(request.model)
+        and request.model.path.stat().st_size <= _KEPT_BYTES
+    )
+
+
 def add_other_shapes(
     request: CompileRequest,
     loaded: LoadedModel,
@@ -137,7 +149,7 @@ def add_other_shapes(
 
 def _why_none(request: CompileRequest, checked: CheckedModel, built: BuiltModels) -> str | None:
     """Return why the network gets no code for other shapes: empty if its file leaves no dimension open; None if it may get it."""
-    if not any(spec.name in request.model.binding.shapes for spec in request.model.inputs):
+    if not _has_open_sizes(request.model):
         return ""
     if not request.other_shapes:
         return "not asked for"
@@ -153,6 +165,10 @@ def _why_none(request: CompileRequest, checked: CheckedModel, built: BuiltModels
     return None
 
 
+def _has_open_sizes(model: Model) -> bool:
+    return any(spec.name in model.binding.shapes for spec in model.inputs)
+
+
 def _add(
     request: CompileRequest,
     loaded: LoadedModel,
@@ -163,7 +179,8 @@ def _add(
     entry = entry_name(len(loaded.info.entries))
     path = request.folder / "model-other-shapes.so"
     tuned = timed.fallback is None and built.is_tuned
-    with open_compiler(request.precision) as compiler:
+    opened = nullcontext(loaded.compiler) if keeps_compiler(request) else open_compiler(request.precision)
+    with opened as compiler:
         open_shapes = compiler.load_other_shapes(request.optional_sec)
         request.progress.step(0.2)
         with _expected_meanwhile(request, loaded, open_shapes) as expecting:

@@ -58,6 +58,7 @@ from tunefarm_tuning.tvm.transform.transposes.cancel import cancel_transposes
 from tunefarm_tuning.tvm.transform.transposes.propagate_down import propagate_transposes_down
 from tunefarm_tuning.tvm.transform.transposes.propagate_up import propagate_transposes_up
 from tunefarm_tuning.tvm.transform.weights.fold import fold_batch_norms, fold_weights
+from tunefarm_tuning.tvm.transform.weights.fold_calls import fold_calls
 from tunefarm_tuning.workload.precision import Precision
 
 
@@ -155,7 +156,7 @@ def _fuse_operators(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
     steps = [
         relax.transform.LegalizeOps(CPU_RULES if context.on_cpu else GPU_RULES),  # what rules wrote
         relax.transform.AnnotateTIROpPattern(),
-        relax.transform.FoldConstant(),
+        tvm.transform.module_pass(lambda mod, _: fold_calls(mod), opt_level=0, name="FoldConstant"),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
     ]
@@ -215,7 +216,7 @@ PASSES: tuple[GraphPass, ...] = (
     GraphPass("BoundComputedIndices", Level.SIMPLIFY, _ours(bound_computed_indices)),
     GraphPass("FoldWeights", Level.SIMPLIFY, _ours(fold_weights)),
     GraphPass("FoldBatchNorms", Level.SIMPLIFY, _ours(fold_batch_norms)),
-    GraphPass("FoldConstant", Level.SIMPLIFY, relax.transform.FoldConstant()),
+    GraphPass("FoldConstant", Level.SIMPLIFY, _ours(fold_calls)),
     GraphPass("SimplifyPowers", Level.SIMPLIFY, _ours(simplify_powers)),
     GraphPass("DropReshapes", Level.SIMPLIFY, _ours(drop_reshapes)),
     GraphPass("FoldPads", Level.SIMPLIFY, _ours(fold_pads)),
@@ -242,7 +243,7 @@ PASSES: tuple[GraphPass, ...] = (
     GraphPass("CanonicalizeBindings", Level.LAYOUT, relax.transform.CanonicalizeBindings()),
     GraphPass("DeadCodeElimination", Level.LAYOUT, relax.transform.DeadCodeElimination()),
     GraphPass("FoldWeights", Level.LAYOUT, _ours(fold_weights)),
-    GraphPass("FoldConstant", Level.LAYOUT, relax.transform.FoldConstant()),
+    GraphPass("FoldConstant", Level.LAYOUT, _ours(fold_calls)),
     GraphPass(
         "MultiplyInt8", Level.SPECIALIZE, _multiply_int8, lambda context: context.byte_products is not None
     ),

@@ -21,6 +21,7 @@ from tunefarm_tuning.artifact.loader import ArtifactInputError, InferenceSession
 from tunefarm_tuning.artifact.reading import extract_library
 from tunefarm_tuning.compiler.phases import other_shapes
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
+from tunefarm_tuning.core.spans import recording
 from tunefarm_tuning.testing.records import applicable_records
 
 ANY_SPEED = CompileLimits(kernel_ratio=1e9, model_ratio=1e9, timing_sec=0)
@@ -77,6 +78,14 @@ def test_a_dimension_that_fits_one_size_keeps_it(shapes: str, tmp_path: Path) ->
     np.testing.assert_allclose(
         load(artifact.path)(x).popitem()[1], expected(path, {"x": x})[0], rtol=1e-4, atol=1e-5
     )
+
+
+def test_the_network_is_loaded_once(tmp_path: Path) -> None:
+    model = import_model(written(mlp(batch="batch", features=(16, 8)), tmp_path), shapes={"x": (4, 16)})
+    with recording() as log:
+        artifact = tunefarm_tuning.compile(model, output=tmp_path / "net", baseline=False)
+    assert artifact.report["other_shapes"]["entry"]
+    assert [noted.name for noted in log.spans].count("compile: load") == 1
 
 
 def test_outputs_stay_when_other_calls_follow(wide: tuple[Path, Artifact, TunedModel]) -> None:
