@@ -56,6 +56,8 @@ def is_node(value: Any) -> bool:
 
 
 _type_of: Callable[[Any], Any] = type
+# An array's own methods call these through three layers of Python.
+_item_of, _size_of = tvm_ffi.get_global_func("ffi.ArrayGetItem"), tvm_ffi.get_global_func("ffi.ArraySize")
 
 
 @cache
@@ -78,7 +80,7 @@ def parts(value: tvm_ffi.Object) -> list[tuple[str, Any]]:
 def _parts_of(kind: Any) -> Callable[[Any], list[tuple[str, Any]]]:
     """Return what gives the parts of a type's objects."""
     if issubclass(kind, tvm_ffi.Array):
-        return lambda array: [("", item) for item in array]
+        return lambda array: [("", _item_of(array, number)) for number in range(_size_of(array))]
     if issubclass(kind, tvm_ffi.Map):
         # In TIR the keys of every map are strings; their order in TVM has no meaning.
         return lambda items: [(key, items[key]) for key in sorted(items)]

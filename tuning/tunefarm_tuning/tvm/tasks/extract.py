@@ -13,7 +13,7 @@ from tvm.s_tir import SBlock
 
 from tunefarm_tuning.reference.comparison import BFLOAT16, TIES
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base.relax_graph import entry_names, static_shape
+from tunefarm_tuning.tvm.base.relax_graph import entry_names, operator_name, static_shape
 from tunefarm_tuning.tvm.base.reshapes import is_reshape
 from tunefarm_tuning.tvm.base.serialization import module_to_text
 from tunefarm_tuning.tvm.base.tir import ATTENTION, CPU_ONLY, nodes_of, walk
@@ -122,11 +122,17 @@ def rounds_values(func: tirx.PrimFunc) -> bool:
 
     Indices do not count: every resize rounds the positions of the pixels that it reads.
     """
+    if not nodes_of(func.body, tirx.Cast) and not any(map(_rounds, nodes_of(func.body, tvm.ir.Call))):
+        return False  # as most kernels; `walk` takes many times as long
     return any(
-        (isinstance(node, tvm.ir.Op) and str(node.name).rpartition(".")[2] in _ROUNDS)
-        or (isinstance(node, tirx.Cast) and _is_float(node.value) and not _is_float(node))
+        _rounds(node) or (isinstance(node, tirx.Cast) and _is_float(node.value) and not _is_float(node))
         for node in walk(func.body, leaving_out=_INDEX_FIELDS)
     )
+
+
+def _rounds(node: Any) -> bool:
+    """Return whether a node is a call of a function that rounds."""
+    return operator_name(node).rpartition(".")[2] in _ROUNDS
 
 
 def rounding_of(func: tirx.PrimFunc) -> str:
@@ -177,11 +183,9 @@ def _why_not_tunable(func: tirx.PrimFunc) -> NotTunable | None:
         return NotTunable.RECURRENT
     if ATTENTION in func.attrs:
         return NotTunable.ATTENTION
-    has_loop = False
-    for node in walk(func.body):
-        if isinstance(node, tvm.ir.Op) and node.name in _CALLS_OUT:
-            return NotTunable.EXTERN_CALL
-        has_loop = has_loop or (isinstance(node, tirx.For) and not _is_one(node.extent))
+    if any(operator_name(call) in _CALLS_OUT for call in nodes_of(func.body, tvm.ir.Call)):
+        return NotTunable.EXTERN_CALL
+    has_loop = any(not _is_one(loop.extent) for loop in nodes_of(func.body, tirx.For))
     return None if has_loop else NotTunable.NO_LOOPS
 
 
