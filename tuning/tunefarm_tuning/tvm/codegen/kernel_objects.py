@@ -7,6 +7,7 @@ a script for the linker.
 
 from __future__ import annotations
 
+import functools
 import gc
 import hashlib
 import json
@@ -130,9 +131,7 @@ class KernelObjects:
             os._exit(0)
 
     def _path(self, func: tirx.PrimFunc, target: Target, *, checked: bool) -> Path:
-        unnamed = _for_codegen(func)
-        symbol = _symbol(unnamed, target, checked=checked and not _has_fixed_shapes(unnamed))
-        return self.folder / f"{symbol}.o"
+        return self.folder / f"{_symbol(func, target, checked=checked)}.o"
 
     def files(
         self, kernels: Mapping[str, tirx.PrimFunc], target: Target, folder: Path, *, checked: bool = True
@@ -229,9 +228,12 @@ def _for_codegen(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return func.with_attr({name: attributes[name] for name in sorted(attributes.keys() - _CODEGEN_IGNORES)})
 
 
+@functools.lru_cache(maxsize=256)  # several steps of a build ask for a kernel's
 def _symbol(func: tirx.PrimFunc, target: Target, *, checked: bool) -> str:
+    unnamed = _for_codegen(func)
+    checked = checked and not _has_fixed_shapes(unnamed)
     # Not TVM's structural hash: two kernels with one hash can be made on purpose.
-    code = hashlib.sha256(tvm.ir.save_json(func).encode()).hexdigest()
+    code = hashlib.sha256(tvm.ir.save_json(unnamed).encode()).hexdigest()
     text = json.dumps([code, checked, target.to_json(), toolchain_key(), code_revision()], sort_keys=True)
     return f"kernel_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
