@@ -3,7 +3,7 @@
 Usage::
 
     make demo
-    python examples/demo.py [--seconds 180] [--output demo-output] [--network resnet18|tiny]
+    python examples/demo.py [--seconds 60] [--output demo-output] [--network resnet18|tiny]
 
 It starts a farm in a fresh folder (Valkey, gateway, API, worker and device agent as child processes), writes the network,
 uploads it, tunes it for this machine's CPU, downloads the artifact, runs it beside ONNX Runtime, and prints what came of it.
@@ -61,7 +61,7 @@ def main() -> int:
         description="Tune a network end to end on this machine, in a farm of its own that is gone afterwards."
     )
     parser.add_argument(
-        "--seconds", type=float, default=180.0, help="wall-clock of the search (default: %(default)g)"
+        "--seconds", type=float, default=60.0, help="wall-clock of the whole job (default: %(default)g)"
     )
     parser.add_argument(
         "--output",
@@ -91,7 +91,7 @@ def demo(out: Output, checks: Checks, args: argparse.Namespace) -> None:
         try:
             with EmbeddedFarm(home, on_event=teller(out)) as farm:
                 farm.wait_ready()
-                out.note(f"the farm answers at {farm.url}; searching for {args.seconds:g} s")
+                out.note(f"the farm answers at {farm.url}; a job of {args.seconds:g} s")
                 with Client(farm.url, farm.api_key) as client:
                     job = tune(out, client, model_file, args)
                     files = job.download(args.output)
@@ -137,7 +137,7 @@ def tune(out: Output, client: Client, model_file: Path, args: argparse.Namespace
             show(progress, board.on_job, job)
 
         client.models.wait(uploaded.id, on_progress=on_model)
-        job = client.jobs.create(uploaded.id, target="host", seconds=args.seconds, tuner=args.tuner)
+        job = client.jobs.create(uploaded.id, target="host", job_seconds=args.seconds, tuner=args.tuner)
         handle = client.job(job.id)
         handle.wait(on_job)
     return handle

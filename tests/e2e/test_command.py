@@ -263,7 +263,7 @@ def test_an_interrupted_tune_takes_its_farm_along(shell: Shell) -> None:
 @pytest.mark.exhaustive
 def test_the_demo(shell: Shell) -> None:
     demo = subprocess.run(
-        [sys.executable, EXAMPLES / "demo.py", "--network", "tiny", "--seconds", "10", "--output", "result"],
+        [sys.executable, EXAMPLES / "demo.py", "--network", "tiny", "--seconds", "40", "--output", "result"],
         cwd=shell.folder,
         env=shell.env,
         stdin=subprocess.DEVNULL,
