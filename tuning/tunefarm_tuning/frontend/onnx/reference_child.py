@@ -283,7 +283,7 @@ def run_once(params: dict[str, Any]) -> None:
         InvalidModelError: ``"reference-failed"``.
     """
     network = _network(params)
-    session = _session(network.model, 1, optimised=False)
+    session = _session(network.model, 1, timed=False)
     save_arrays(Path(params["outputs"]), _run(session, network.inputs, load_arrays(params["feeds"])))
 
 
@@ -306,7 +306,7 @@ def prepare_timed(params: dict[str, Any]) -> None:
     """Load the model with the best settings, so that `open_timed` need not: ``{"path", "binding", "feeds" (a file), "threads"}``."""
     global _timed
     network = _network(params)
-    session = _session(network.model, params["threads"], optimised=True)
+    session = _session(network.model, params["threads"], timed=True)
     feeds = dict(zip([spec.name for spec in network.inputs], load_arrays(params["feeds"]), strict=True))
     _timed = (params, session, feeds)
 
@@ -340,8 +340,10 @@ def _network(params: dict[str, Any]) -> BoundNetwork:
     return bound_network(params["path"], Binding.from_json(params["binding"]))
 
 
-def _session(model: onnx.ModelProto, threads: int, *, optimised: bool) -> onnxruntime.InferenceSession:
-    return open_session(runnable_bytes(model, rounds=not optimised), threads, optimised=optimised)
+def _session(model: onnx.ModelProto, threads: int, *, timed: bool) -> onnxruntime.InferenceSession:
+    """Load the model: with the best settings if it is timed, else without optimisations."""
+    source = runnable_bytes(model, rounds=not timed)
+    return open_session(source, threads, optimised=timed, timed=timed)
 
 
 def _run(

@@ -15,8 +15,10 @@ from tunefarm_tuning.core.untrusted_text import clean_message
 Arrays = list[NDArray[Any]]
 
 
-def new_session(source: str | bytes, threads: int, *, optimised: bool) -> onnxruntime.InferenceSession:
-    """Load a network; the errors are ONNX Runtime's own."""
+def new_session(
+    source: str | bytes, threads: int, *, optimised: bool, timed: bool = False
+) -> onnxruntime.InferenceSession:
+    """Load a network, perhaps to be timed; the errors are ONNX Runtime's own."""
     options = onnxruntime.SessionOptions()
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
@@ -25,17 +27,21 @@ def new_session(source: str | bytes, threads: int, *, optimised: bool) -> onnxru
     options.log_severity_level = 4
     # Otherwise the file's name can make ONNX Runtime read its own format.
     options.add_session_config_entry("session.load_model_format", "ONNX")
+    if not timed:  # threads that wait would take the processor from the compiler
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
-def open_session(source: str | bytes, threads: int, *, optimised: bool) -> onnxruntime.InferenceSession:
+def open_session(
+    source: str | bytes, threads: int, *, optimised: bool, timed: bool = False
+) -> onnxruntime.InferenceSession:
     """Load a network.
 
     Raises:
         InvalidModelError: reference-failed.
     """
     try:
-        return new_session(source, threads, optimised=optimised)
+        return new_session(source, threads, optimised=optimised, timed=timed)
     except MemoryError:
         raise
     except Exception as error:
