@@ -217,7 +217,8 @@ def test_a_board_that_computes_in_float16_is_tuned_for_in_it(client: Client, tmp
         )
         report = finished(handle, 8, tmp_path)
     assert report["precision"]["weights"]["stored"] > 0
-    assert_runs(machine, tmp_path, model, tolerance=1e-2)
+    # The outputs' root mean square is 6, of which float16 may cost 1 %.
+    assert_runs(machine, tmp_path, model, tolerance=0.06)
 
 
 @pytest.mark.exhaustive
