@@ -172,7 +172,7 @@ def assert_runs(machine: ArmMachine, folder: Path, model: Path, *, tolerance: fl
         np.testing.assert_allclose(outputs[outputs.files[0]], expected, atol=tolerance)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.timeout(1800)  # some 400 processor seconds, beside other tests
 def test_arm_devices_are_tuned_for(client: Client, tmp_path: Path) -> None:
     """The whole way at the least cost: all devices are there at once, and the network is small."""
     machines = {cpu.name: emulated_machine(cpu) for cpu in TARGETS}
@@ -191,9 +191,8 @@ def test_arm_devices_are_tuned_for(client: Client, tmp_path: Path) -> None:
         }
         for name, handle in handles.items():
             finished(handle, 24, tmp_path / name)
-    for name, machine in machines.items():
-        # A step of the last rounding is 0.02.
-        assert_runs(machine, tmp_path / name, model, tolerance=0.021)
+            # A step of the last rounding is 0.02.
+            assert_runs(machines[name], tmp_path / name, model, tolerance=0.021)
 
 
 @pytest.mark.exhaustive
@@ -218,7 +217,8 @@ def test_a_board_that_computes_in_float16_is_tuned_for_in_it(client: Client, tmp
         )
         report = finished(handle, 8, tmp_path)
     assert report["precision"]["weights"]["stored"] > 0
-    assert_runs(machine, tmp_path, model, tolerance=1e-2)
+    # The outputs' root mean square is 6, of which float16 may cost 1 %.
+    assert_runs(machine, tmp_path, model, tolerance=0.06)
 
 
 @pytest.mark.exhaustive

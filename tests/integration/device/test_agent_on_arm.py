@@ -22,8 +22,6 @@ from tunefarm_tuning.core.errors import DeviceLostError
 
 from .conftest import FarmApi
 
-pytestmark = pytest.mark.exhaustive
-
 
 @pytest.fixture(scope="module")
 def machine() -> ArmMachine:
@@ -71,6 +69,7 @@ def test_a_killed_and_a_frozen_server_come_back(agent: AgentProcess, holder: Lea
     holder.assert_serves()
 
 
+@pytest.mark.exhaustive
 def test_crashing_and_endless_kernels_do_not_cost_the_server(
     agent: AgentProcess, holder: LeaseHolder
 ) -> None:
@@ -90,6 +89,7 @@ def test_crashing_and_endless_kernels_do_not_cost_the_server(
     assert psutil.pid_exists(first)
 
 
+@pytest.mark.exhaustive
 def test_a_killed_agent_is_a_lost_device_and_nothing_of_it_stays(
     agent: AgentProcess, holder: LeaseHolder
 ) -> None:
@@ -108,6 +108,7 @@ def test_a_killed_agent_is_a_lost_device_and_nothing_of_it_stays(
         holder.open(connect_timeout_sec=10.0)
 
 
+@pytest.mark.exhaustive
 def test_a_board_without_tvms_compiler_knows_what_it_is_and_serves(
     start_agent: Callable[..., Any],
     api: FarmApi,
