@@ -239,7 +239,7 @@ def _measured(job: ComparedJob) -> list[_Measured]:
                 low_sec=job.latency_sec,
                 high_sec=job.latency_sec,
                 is_artifact=True,
-                title=f"{job.model_name}: {latency(job.latency_sec)}, the artifact",
+                title=f"{job.model_name}: {latency(job.latency_sec)}, the artifact{', disturbed by other work' if job.is_disturbed else ''}",
             )
         )
     return points
