@@ -165,3 +165,17 @@ def test_the_job_that_the_page_was_opened_for_is_offered(browser: Browser, farm)
     boxes = {box.attrs["value"]: "checked" in box.attrs for box in page.all("input", name="job")}
     assert boxes[ids[0]]
     assert len(boxes) == 12
+
+
+def test_an_old_job_is_found_by_a_text(browser: Browser, farm) -> None:
+    farm.add_device()
+    model = farm.ready_model(Scenario(tasks=1))
+    ids = [farm.submit(model, trials=8, seed=seed).id for seed in range(14)]
+    page = browser.page(f"/jobs/compare?job={ids[9]}&text={ids[0][-9:]}")
+    boxes = {box.attrs["value"]: "checked" in box.attrs for box in page.all("input", name="job")}
+    assert boxes == {ids[9]: True, ids[0]: False}
+    assert "1 job matches." in page.text
+    assert "14 jobs; the newest are listed." in browser.page("/jobs/compare").text
+    page = browser.page("/jobs/compare?text=potato")
+    assert "No job matches." in page.text
+    assert "There are no jobs yet." not in page.text
