@@ -20,6 +20,12 @@ def latency(sec: float | None) -> str:
     return NONE
 
 
+def doubted_latency(sec: float | None, *, is_measured: bool, is_disturbed: bool) -> str:
+    """Return a latency, and in brackets the reason to doubt it, if there is one: ``"8.12 ms (estimate)"``."""
+    doubt = "" if sec is None else "estimate" if not is_measured else "disturbed" if is_disturbed else ""
+    return f"{latency(sec)} ({doubt})" if doubt else latency(sec)
+
+
 def seconds(value: float | None) -> str:
     """Return a time, or a difference of times, with exactly three figures: ``"74.8 ms"``, ``"−1.92 s"``.
 

@@ -17,7 +17,7 @@ from tunefarm.cli.base.references import find_sweep
 from tunefarm_text import quantities
 
 if TYPE_CHECKING:
-    from tunefarm.client import Sweep, SweepCell
+    from tunefarm.client import Sweep
 
 app = group("sweeps", "Show, report and cancel sweeps: several jobs with one budget.")
 
@@ -109,7 +109,7 @@ def show_sweep(out: Output, sweep: Sweep) -> None:
                 cell.device_key or quantities.NONE,
                 cell.precision or quantities.NONE,
                 cell.state,
-                _latency(cell),
+                f"{cell.latency_text} (fastest)" if cell.is_fastest else cell.latency_text,
                 cell.over_runtime_text,
                 cell.over_untuned.text if cell.over_untuned else quantities.NONE,
                 cell.trials,
@@ -125,10 +125,3 @@ def show_sweep(out: Output, sweep: Sweep) -> None:
             out.text(f"{cell.model_name}{f' ({where})' if where else ''}: {cell.error.message}")
     if sweep.budget:
         out.text(f"Budget: {quantities.budget(sweep.budget, 'sweep')}. {sweep.rule}")
-
-
-def _latency(cell: SweepCell) -> str:
-    text = quantities.latency(cell.latency_sec)
-    if cell.is_fastest:
-        return f"{text} (fastest)"
-    return text if cell.is_measured or cell.latency_sec is None else f"{text} (estimate)"

@@ -37,9 +37,13 @@ class ComparedJob(ReportSection):
     tuned_sec: float = Field(description="Seconds of search.")
     created_at: float = Field(description="Creation time, Unix seconds.")
     latency_sec: float | None = Field(
-        description="Measured latency of the artifact; without one, the sum of the kernels' best times; null if unknown."
+        description="Measured latency of the network: the artifact's, or before there is one, the least of the search's timings; before "
+        "those, the sum of the kernels' best times; null if unknown."
     )
-    is_measured: bool = Field(description="Whether the latency is the artifact's.")
+    is_measured: bool = Field(description="Whether the latency is the network's, and not such a sum.")
+    is_disturbed: bool = Field(
+        description="Whether other work disturbed the artifact's timing so much that no ratio to another network is known."
+    )
     ratios: dict[str, ReportRatio] = Field(
         description="How many times as fast the artifact is as other networks, by their names."
     )
@@ -165,6 +169,7 @@ def _job(repos: Repositories, job: Job) -> ComparedJob:
         created_at=job.created_at,
         latency_sec=latency.sec,
         is_measured=latency.is_measured,
+        is_disturbed=latency.is_disturbed,
         ratios=speedups_of(job),
         artifact_bytes=artifact.size_bytes if artifact else None,
         networks=networks_of(repos.network_timings.of(job.id)),

@@ -45,9 +45,13 @@ class ReportedCell(ReportSection):
     trials: int = Field(description="Number of trials.")
     tuned_sec: float = Field(description="Seconds of search.")
     latency_sec: float | None = Field(
-        description="Measured latency of the artifact; without one, the sum of the kernels' best times; null if unknown."
+        description="Measured latency of the network: the artifact's, or before there is one, the least of the search's timings; before "
+        "those, the sum of the kernels' best times; null if unknown."
     )
-    is_measured: bool = Field(description="Whether the latency is the artifact's.")
+    is_measured: bool = Field(description="Whether the latency is the network's, and not such a sum.")
+    is_disturbed: bool = Field(
+        description="Whether other work disturbed the artifact's timing so much that no ratio to another network is known."
+    )
     over_untuned: ReportRatio | None = Field(
         description="How many times as fast as untuned; null if not timed."
     )
@@ -194,6 +198,7 @@ def _cell(cell: SweepCell, job: Job | None, fastest: set[str]) -> ReportedCell:
         tuned_sec=0.0 if job is None else job.tuned_sec,
         latency_sec=None if latency is None else latency.sec,
         is_measured=latency is not None and latency.is_measured,
+        is_disturbed=latency is not None and latency.is_disturbed,
         over_untuned=speedups.get(UNTUNED),
         over_runtime=None if runtime is None else speedups[runtime],
         runtime=runtime,

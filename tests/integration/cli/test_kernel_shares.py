@@ -22,6 +22,8 @@ def test_shares_are_of_the_artifact(run: Any, farm: Any, client: Client, tmp_pat
         "workload_key": second.workload_key, "name": second.name, "weight": 2,
         "reason": "slower-than-untuned", "message": "",
     }  # fmt: skip
+    of_both = "from the search; untuned time and share were measured with the artifact"
+    assert of_both not in run("jobs", "tasks", job.id).stdout, "nothing was"
     report = {
         "coverage": {
             "tasks": 2, "covered": 1, "hits": [{"workload_key": first.workload_key}], "misses": [missing],
@@ -33,9 +35,12 @@ def test_shares_are_of_the_artifact(run: Any, farm: Any, client: Client, tmp_pat
     }  # fmt: skip
     with farm.services.uow.write() as repos:
         set_report(repos, job.id, report)
+        for task in repos.jobs.tasks(job.id):  # as the compile does
+            repos.jobs.update_task(job.id, task.position, untuned_cost_sec=9e-6)
     assert [task.share for task in job.tasks()] == [pytest.approx(0.75), pytest.approx(0.25)]
     raw = json.loads(run("jobs", "tasks", job.id, "--json").stdout)
     assert [task["share"] for task in raw] == [pytest.approx(0.75), pytest.approx(0.25)]
     table = run("jobs", "tasks", job.id).stdout
     assert "75 %" in table
     assert "25 %" in table
+    assert of_both in " ".join(table.split())

@@ -58,6 +58,22 @@ def test_files_and_precisions_are_one_sweep(
     run("sweeps", "report", sweep.id, "--html", tmp_path / "r.html")
     assert sweep.id in (tmp_path / "r.html").read_text()
     assert "there is no sweep nothing" in run("sweeps", "show", "nothing", code=3).stderr
+    wild = {name: {"value": 2.0, "low": 0.01, "high": 40.0} for name in ("untuned", "onnxruntime")}
+    with farm.services.uow.write() as repos:
+        repos.jobs.set_numbers(
+            jobs[0].id, network_latency_sec=0.25, speedups=wild, over_untuned=None, over_runtime=None
+        )
+    said = ("250 ms (disturbed)", "not known (ONNX Runtime)")
+    tables = [
+        run("sweeps", "show", sweep.id).stdout,
+        run("jobs", "list").stdout,
+        run("jobs", "compare", jobs[0].id, jobs[1].id).stdout,
+    ]
+    assert [[text in table for text in said] for table in tables] == [
+        [True, True],
+        [True, True],
+        [True, False],
+    ]
 
 
 def test_a_refused_file_does_not_take_the_others_with_it(

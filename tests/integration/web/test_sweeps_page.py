@@ -6,7 +6,7 @@ from typing import Any
 
 from page_browser import Browser
 from page_browser import checked as checked_page
-from page_tree import Element
+from page_tree import Element, read_page
 from sample_files import checked, npz
 
 from tunefarm_app.access.api_keys import create_api_key
@@ -61,7 +61,25 @@ def test_a_sweep_from_its_start_to_its_report(browser: Browser, farm: Any) -> No
     assert "it is &lt;no&gt; network" in report.text
     assert "sandbox" in report.headers["content-security-policy"]
     assert browser.get(f"/sweeps/{sweep_id}/report.json").json()["counts"] == {"refused": 1, "succeeded": 2}
+    assert "estimate" in rows_of(browser, sweep_id)[0], "a simulation times no network"
+    wild = {name: {"value": 2.0, "low": 0.01, "high": 40.0} for name in ("untuned", "onnxruntime")}
+    with farm.services.uow.write() as repos:
+        repos.jobs.set_numbers(
+            links[0].removeprefix("/jobs/"),
+            network_latency_sec=0.25,
+            speedups=wild,
+            over_untuned=None,
+            over_runtime=None,
+        )
+    row = rows_of(browser, sweep_id)[0]
+    assert "250 ms measured, disturbed not known over ONNX Runtime not known" in row
+    report = " ".join(read_page(browser.get(f"/sweeps/{sweep_id}/report").text).text.split())
+    assert "250 ms disturbed not known over ONNX Runtime not known" in report
     assert browser.get("/sweeps/swp_none").status_code == 404
+
+
+def rows_of(browser: Browser, sweep_id: str) -> list[str]:
+    return [" ".join(row.text.split()) for row in browser.page(f"/sweeps/{sweep_id}").all("tr")[1:]]
 
 
 def test_a_sweep_is_started_by_its_form(browser: Browser, farm: Any) -> None:

@@ -17,8 +17,9 @@ class ComparedJob(Shown, Result):
 
     Attributes:
         libraries: Libraries that may compute kernels, by TVM's names of them.
-        latency_sec: Latency of the artifact; without one, the sum of the kernels' best times.
-        is_measured: Whether the latency is the artifact's.
+        latency_sec: Latency of the network as it was measured; before that, the sum of the kernels' best times.
+        is_measured: Whether the latency is the network's, and not such a sum.
+        is_disturbed: Whether other work disturbed its timing so much that no ratio is known.
         ratios: How many times as fast the artifact is as other networks, by their names.
         networks: The network as the search timed it on the way, oldest first.
         curve: Seconds of search, and the sum of the kernels' best times in seconds, where it changed.
@@ -38,6 +39,7 @@ class ComparedJob(Shown, Result):
     created_at: float = 0.0
     latency_sec: float | None = None
     is_measured: bool = False
+    is_disturbed: bool = False
     ratios: Mapping[str, Speedup] = field(default_factory=dict)
     artifact_bytes: int | None = None
     networks: tuple[TimedNetwork, ...] = ()
@@ -45,14 +47,17 @@ class ComparedJob(Shown, Result):
 
     @property
     def latency_text(self) -> str:
-        """The latency as text, and whether it is an estimate."""
-        is_estimate = self.latency_sec is not None and not self.is_measured
-        return quantities.latency(self.latency_sec) + (" (estimate)" if is_estimate else "")
+        """The latency as text, and whether it is an estimate, or disturbed."""
+        return quantities.doubted_latency(
+            self.latency_sec, is_measured=self.is_measured, is_disturbed=self.is_disturbed
+        )
 
     def ratio_text(self, network: str) -> str:
         """Return how many times as fast as a network (``onnxruntime``, ``untuned``) it is, as text; ``–`` if that is not known."""
         ratio = self.ratios.get(network)
-        return quantities.NONE if ratio is None else ratio.text
+        if ratio is None:
+            return quantities.NONE
+        return ratio.text if ratio.comparable else f"{ratio.text} (computes something else)"
 
     def summary(self) -> Mapping[str, str]:
         """Return the job's row in a notebook: column name to text."""

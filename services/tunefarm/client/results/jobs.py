@@ -145,10 +145,9 @@ class Job(Shown, Answer):
     @property
     def best_text(self) -> str:
         """How fast the network is: as it was measured, or else the sum of its kernels, which is called an estimate."""
-        if self.network_latency_sec is not None or self.best_latency_sec is None:
-            note = " (disturbed)" if self._is_disturbed else ""
-            return f"{quantities.latency(self.network_latency_sec)}{note}"
-        return f"{quantities.latency(self.best_latency_sec)} (estimate)"
+        is_measured = self.network_latency_sec is not None
+        sec = self.network_latency_sec if is_measured else self.best_latency_sec
+        return quantities.doubted_latency(sec, is_measured=is_measured, is_disturbed=self._is_disturbed)
 
     @property
     def latency_text(self) -> str:

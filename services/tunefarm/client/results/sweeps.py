@@ -23,7 +23,8 @@ class SweepCell(Shown, Result):
         job_id: Its job; None if the combination was refused, for the reason in `error`.
         state: State of the job, or ``refused``.
         budget: The job's share of the budget.
-        is_measured: Whether `latency_sec` is the artifact's, and not the sum of its kernels' best times.
+        is_measured: Whether `latency_sec` is the network's, and not the sum of its kernels' best times.
+        is_disturbed: Whether other work disturbed its timing so much that no ratio is known.
         over_runtime: How many times as fast as the fastest other runtime, whose name is `runtime`.
         is_fastest: Whether its artifact is clearly the fastest of its model on its pool.
     """
@@ -41,11 +42,19 @@ class SweepCell(Shown, Result):
     tuned_sec: float = 0.0
     latency_sec: float | None = None
     is_measured: bool = False
+    is_disturbed: bool = False
     over_untuned: Speedup | None = None
     over_runtime: Speedup | None = None
     runtime: str | None = None
     is_fastest: bool = False
     finished_at: float | None = None
+
+    @property
+    def latency_text(self) -> str:
+        """The latency as text, and whether it is an estimate, or disturbed."""
+        return quantities.doubted_latency(
+            self.latency_sec, is_measured=self.is_measured, is_disturbed=self.is_disturbed
+        )
 
     @property
     def over_runtime_text(self) -> str:
@@ -61,7 +70,7 @@ class SweepCell(Shown, Result):
             "pool": self.device_key,
             "precision": self.precision,
             "state": self.state,
-            "latency": quantities.latency(self.latency_sec),
+            "latency": self.latency_text,
             "speed-up over the fastest runtime": self.over_runtime_text if self.over_runtime else "",
             "speed-up over untuned": self.over_untuned.text if self.over_untuned else "",
             "job": self.job_id or "",

@@ -91,14 +91,16 @@ def comparison_page(
     request: Request,
     services: ServicesDep,
     job: Annotated[list[str], Query(max_length=20)] = [],  # noqa: B006  (FastAPI copies it)
+    text: Annotated[str, Query(max_length=200)] = "",
 ) -> HTMLResponse:
-    """Jobs side by side; with fewer than two, the choice of others alone."""
+    """Jobs side by side; with fewer than two, the choice of others alone, of those with a text if there is one."""
+    text = text.strip()
     chosen = [text for text in dict.fromkeys(name.strip() for name in job) if text]
     with services.uow.read() as repos:
         comparison = compare_jobs(repos, chosen) if LEAST <= len(chosen) <= MOST else None
         given = [repos.jobs.get(job_id) for job_id in chosen]
-        newest = repos.overview.jobs(limit=_OFFERED)[0]
-        same = repos.jobs.list(model_id=given[0].model_id, limit=_OFFERED).items if given else ()
+        newest, matching = repos.overview.jobs(text=text, limit=_OFFERED)
+        same = repos.jobs.list(model_id=given[0].model_id, limit=_OFFERED).items if given and not text else ()
         names = repos.models.names([job.model_id for job in given])
     shared = [] if comparison is None else [kernel for kernel in comparison.kernels if kernel.is_shared]
     offered = {job.id: (names[job.model_id], job) for job in (*given, *same)} | {
@@ -124,6 +126,8 @@ def comparison_page(
         kernels=shared[:_KERNELS_SHOWN],
         shared=len(shared),
         offered=list(offered.values())[:_OFFERED],
+        text=text,
+        matching=matching,
         width=WIDTH,
         height=HEIGHT,
     )
@@ -239,7 +243,7 @@ def _measured(job: ComparedJob) -> list[_Measured]:
                 low_sec=job.latency_sec,
                 high_sec=job.latency_sec,
                 is_artifact=True,
-                title=f"{job.model_name}: {latency(job.latency_sec)}, the artifact",
+                title=f"{job.model_name}: {latency(job.latency_sec)}, the artifact{', disturbed by other work' if job.is_disturbed else ''}",
             )
         )
     return points

@@ -103,6 +103,33 @@ def test_a_job_whose_search_timed_no_network_has_the_points_of_its_compile(farm)
         assert len(inside(line.measured)) > 2
 
 
+def test_a_disturbed_latency_and_another_computation_are_called_so(browser: Browser, farm) -> None:
+    farm.add_device()
+    model = farm.ready_model(Scenario(tasks=1))
+    disturbed, quiet = (farm.submit(model, trials=8, seed=seed).id for seed in range(2))
+    farm.run()
+    wild = {"value": 2.0, "low": 0.01, "high": 40.0}
+    other = {"value": 1.7, "low": 1.69, "high": 1.71, "comparable": False}
+    with farm.services.uow.write() as repos:
+        for job_id, ratios in ((disturbed, {"untuned": wild}), (quiet, {"onnxruntime": other})):
+            repos.jobs.set_numbers(
+                job_id, network_latency_sec=0.25, speedups=ratios, over_untuned=None, over_runtime=None
+            )
+    page = browser.page(f"/jobs/compare?job={disturbed}&job={quiet}")
+    first, second = (" ".join(row.text.split()) for row in page.all("tr")[1:3])
+    assert "250 ms measured, disturbed" in first
+    assert "not known" in first
+    assert "disturbed" not in second
+    assert "1.70× computes something else" in second
+    titles = [title.text for title in page.element("svg", class_="curves").all("title")]
+    assert [
+        title.endswith("the artifact, disturbed by other work") for title in titles if "artifact" in title
+    ] == [
+        True,
+        False,
+    ]
+
+
 def test_only_kernels_of_two_jobs_are_compared(browser: Browser, farm) -> None:
     farm.add_device()
     jobs = [farm.submit(farm.ready_model(Scenario(tasks=tasks, seed=tasks)), trials=8) for tasks in (1, 2)]
@@ -138,3 +165,17 @@ def test_the_job_that_the_page_was_opened_for_is_offered(browser: Browser, farm)
     boxes = {box.attrs["value"]: "checked" in box.attrs for box in page.all("input", name="job")}
     assert boxes[ids[0]]
     assert len(boxes) == 12
+
+
+def test_an_old_job_is_found_by_a_text(browser: Browser, farm) -> None:
+    farm.add_device()
+    model = farm.ready_model(Scenario(tasks=1))
+    ids = [farm.submit(model, trials=8, seed=seed).id for seed in range(14)]
+    page = browser.page(f"/jobs/compare?job={ids[9]}&text={ids[0][-9:]}")
+    boxes = {box.attrs["value"]: "checked" in box.attrs for box in page.all("input", name="job")}
+    assert boxes == {ids[9]: True, ids[0]: False}
+    assert "1 job matches." in page.text
+    assert "14 jobs; the newest are listed." in browser.page("/jobs/compare").text
+    page = browser.page("/jobs/compare?text=potato")
+    assert "No job matches." in page.text
+    assert "There are no jobs yet." not in page.text
