@@ -24,7 +24,7 @@ from sqlalchemy import text
 
 from tunefarm.embedded import valkey
 from tunefarm_app.devices.register import DeviceRegistration, register_device
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.submit import JobRequest, submit_job
 from tunefarm_app.models.submit import submit_model
 from tunefarm_app.runtime.composition import Services, compose

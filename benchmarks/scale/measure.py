@@ -13,7 +13,7 @@ from benchmarks.scale.farm import ScaleFarm, scale_farm, wait_for
 from benchmarks.scale.usage import Usage, usage_of
 
 from tunefarm_app.engines.recorded_tasks import RecordedTask
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 
 ENDLESS = 1_000_000
 

@@ -27,7 +27,8 @@ from sqlalchemy import event
 
 from tunefarm_app.devices.register import DeviceRegistration, register_device
 from tunefarm_app.engines.recorded_tasks import RecordedTask
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.submit import JobRequest, submit_job
 from tunefarm_app.models.submit import submit_model
 from tunefarm_app.runtime.composition import Services, compose

@@ -26,7 +26,8 @@ from waiting import wait_until
 from tunefarm.client import Client
 from tunefarm.client.errors import ClientError
 from tunefarm_app.engines.recorded_tasks import RecordedTask
-from tunefarm_app.engines.replay import TOOLCHAIN, Scenario
+from tunefarm_app.engines.replay import TOOLCHAIN
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_db.values import DeviceState
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.gpu.nvml_recorded import ANSWERS

@@ -13,7 +13,7 @@ from app_farm import farm_settings, make_farm
 from reported_farm import HOSTILE, ReportingEngine
 from repository import ROOT
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.page import report_page
 

@@ -11,7 +11,8 @@ from app_farm import Farm, farm_settings, make_farm
 from tunefarm_app.devices.commands import remove_device
 from tunefarm_app.devices.enrolment import create_enrolment_token, enrol_devices
 from tunefarm_app.devices.register import GUEST, DeviceRegistration, register_device
-from tunefarm_app.engines.replay import TOOLCHAIN, Scenario
+from tunefarm_app.engines.replay import TOOLCHAIN
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.records.purging import purge_records
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.states.device import DeviceEvent

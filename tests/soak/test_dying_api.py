@@ -12,7 +12,7 @@ from failing_api import POINTS
 from soak_audit import audit
 from soak_farm import SoakFarm, soak_farm
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 
 pytestmark = pytest.mark.exhaustive
 

@@ -10,7 +10,7 @@ import pytest
 from soak_audit import audit
 from soak_farm import SoakFarm, soak_farm
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_db.values import Job, Model
 
 # workers, jobs, rounds of each, deaths, freezes, seconds of each freeze

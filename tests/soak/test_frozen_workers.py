@@ -13,7 +13,7 @@ import pytest
 from soak_audit import audit
 from soak_farm import SoakFarm, counted, soak_farm
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_db.values import Step, StepState
 
 pytestmark = pytest.mark.exhaustive

@@ -10,7 +10,7 @@ from small_disk import SmallDisk, small_disk
 from soak_audit import audit
 from soak_farm import SoakFarm, soak_farm
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_db.values import Job
 
 # workers, jobs, rounds of each, times that the disk is full, seconds of each

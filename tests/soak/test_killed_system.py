@@ -32,7 +32,7 @@ from waiting import wait_gone, wait_until
 
 from tunefarm.client import Client
 from tunefarm.embedded import EmbeddedFarm, FarmOptions
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_db.engine import make_engine
 
 pytestmark = pytest.mark.exhaustive

@@ -11,7 +11,7 @@ from soak_audit import audit
 from soak_farm import soak_farm
 from waiting import gone
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 
 pytestmark = pytest.mark.exhaustive
 

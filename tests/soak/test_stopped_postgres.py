@@ -12,7 +12,7 @@ from private_postgres import PrivatePostgres
 from soak_audit import audit
 from soak_farm import soak_farm
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_db.values import Job
 
 # workers, jobs, rounds of each, stops

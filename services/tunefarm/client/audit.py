@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
+from tunefarm.client.filters import ALL, AuditFilters, filter_query, takes_filters
 from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.http.paging import Page, get_page, walk
 from tunefarm.client.http.transport import Resource
@@ -68,32 +69,28 @@ class AuditCheck(Answer):
 class AsyncAudit(Resource):
     """The server's audit log. Needs a key with the scope ``admin``."""
 
+    @takes_filters(AuditFilters)
     async def list(
-        self,
-        *,
-        actor: str | None = None,
-        action: str | None = None,
-        subject: str | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
+        self, *, limit: int = 100, cursor: str | None = None, **filters: Unpack[AuditFilters]
     ) -> Page[AuditEntry]:
         """Return a page of the log, newest first.
 
         Args:
-            actor: Only what this API key did.
-            action: Only this, for example ``key-created``.
-            subject: Only what was done to the key, model, job, device, … of this id.
+            **filters
             limit: Maximum number of items.
             cursor: `Page.next_cursor` of the previous page.
         """
-        query = {"actor": actor, "action": action, "subject": subject, "limit": limit, "cursor": cursor}
+        query = {**filter_query(filters, AuditFilters), "limit": limit, "cursor": cursor}
         return await get_page(self._transport, "audit", query, AuditEntry.read)
 
-    def all(
-        self, *, actor: str | None = None, action: str | None = None, subject: str | None = None
-    ) -> AsyncIterator[AuditEntry]:
-        """Yield every entry that matches all filters, newest first, page by page."""
-        query = {"actor": actor, "action": action, "subject": subject, "limit": 500}
+    @takes_filters(AuditFilters)
+    def all(self, **filters: Unpack[AuditFilters]) -> AsyncIterator[AuditEntry]:
+        """Yield every entry that matches all filters, newest first, page by page.
+
+        Args:
+            **filters
+        """
+        query = {**filter_query(filters, AuditFilters), "limit": ALL}
         return walk(self._transport, "audit", query, AuditEntry.read)
 
     async def export(self, file: Path | str, *, after: int = 0) -> Path:

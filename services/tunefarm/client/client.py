@@ -17,9 +17,10 @@ from tunefarm.client.http.retry import RetryPolicy
 from tunefarm.client.http.streams import ByteProgress
 from tunefarm.client.http.transport import Transport
 from tunefarm.client.http.waiting import each_of
-from tunefarm.client.job_terms import CompileTerms, JobTerms, check_names, takes_terms
+from tunefarm.client.job_terms import CompileTerms, JobTerms, takes_terms
 from tunefarm.client.jobs import AsyncJobs, Jobs
 from tunefarm.client.keys import AsyncKeys, Keys
+from tunefarm.client.keywords import check_names
 from tunefarm.client.models import AsyncModels, Models, Shapes, Values
 from tunefarm.client.records import AsyncRecords, Records
 from tunefarm.client.results.reading import Answer, Result

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
-from textwrap import fill
-from typing import Any, ForwardRef, TypedDict, TypeVar, get_type_hints
+from typing import Any, TypedDict, TypeVar
 
 from tunefarm.client.errors import InvalidRequestError
+from tunefarm.client.keywords import check_names, named_keywords
 from tunefarm_text.job_terms import API_LIMITS, HELP, LABELS
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -81,40 +79,10 @@ def takes_terms(
 ) -> Callable[[F], F]:
     """Name the terms in the signature and in the docstring of a method that takes them as ``**terms``.
 
-    ``help``, editors and the reference then show each term with its meaning.
-
     Args:
         kind: Which terms the method takes.
     """
-    hints: Mapping[str, ForwardRef] = kind.__annotations__
-
-    def show(method: F) -> F:
-        shown = inspect.signature(method)
-        named = [
-            parameter
-            for parameter in shown.parameters.values()
-            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-        ]
-        terms = [
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint.__forward_arg__
-            )
-            for name, hint in hints.items()
-        ]
-        method.__signature__ = shown.replace(parameters=[*named, *terms])  # type: ignore[attr-defined]
-        lines = [
-            fill(
-                f"{name}: {MEANINGS.get(name, 'Further options of the server.')}",
-                108,
-                initial_indent=" " * 12,
-                subsequent_indent=" " * 16,
-            )
-            for name in hints
-        ]
-        method.__doc__ = (method.__doc__ or "").replace(" " * 12 + "**terms", "\n".join(lines))
-        return method
-
-    return show
+    return named_keywords(kind, lambda name: MEANINGS.get(name, "Further options of the server."), "**terms")
 
 
 def job_json(terms: JobTerms) -> dict[str, Any]:
@@ -203,16 +171,3 @@ def _sum(seconds: float | None, minutes: float | None) -> float | None:
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
-
-
-def check_names(terms: Mapping[str, object], kind: Any) -> None:
-    """Check that terms are those of `kind`.
-
-    Raises:
-        TypeError: If there is no such term.
-    """
-    known = list(get_type_hints(kind))
-    if unknown := sorted(set(terms) - set(known)):
-        near = get_close_matches(unknown[0], known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"the terms here are {', '.join(known)}"
-        raise TypeError(f"got an unexpected keyword argument {unknown[0]!r}: {hint}")

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from typing import Unpack
 
+from tunefarm.client.filters import ALL, JobFilters, filter_query, takes_filters
 from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.http.paging import Page, get_page, walk
 from tunefarm.client.http.transport import Query, segment
@@ -73,69 +74,28 @@ class AsyncJobs(AsyncJobResults):
         """
         return Job.read(await self._transport.get(f"jobs/{segment(job_id)}"))
 
+    @takes_filters(JobFilters)
     async def list(
-        self,
-        *,
-        state: str | None = None,
-        model_id: str | None = None,
-        device_key: str | None = None,
-        sweep_id: str | None = None,
-        tags: Sequence[str] = (),
-        text: str | None = None,
-        order: str | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
+        self, *, limit: int = 100, cursor: str | None = None, **filters: Unpack[JobFilters]
     ) -> Page[Job]:
         """Return a page of jobs, newest first unless another order is given.
 
         Args:
-            state: Only jobs in this state.
-            model_id: Only jobs of this model.
-            device_key: Only jobs on this pool.
-            sweep_id: Only jobs of this sweep.
-            tags: Only jobs with all of these tags.
-            text: Only jobs with this text in their id, model's name, tags, note, target or pool, in any case.
-            order: ``newest``, ``oldest``, ``changed``, ``model``, ``state``, ``trials``, ``latency``, ``speedup`` (over untuned) or
-                ``runtime`` (over the fastest other runtime); the best first.
+            **filters
             limit: Maximum number of items, up to 500.
             cursor: `Page.next_cursor` of the previous page.
         """
-        which: Query = {"state": state, "model_id": model_id, "device_key": device_key, "sweep_id": sweep_id}
-        query: Query = {
-            **which,
-            "tag": texts(tags),
-            "text": text,
-            "order": order,
-            "limit": limit,
-            "cursor": cursor,
-        }
+        query = {**filter_query(filters, JobFilters), "limit": limit, "cursor": cursor}
         return await get_page(self._transport, "jobs", query, Job.read)
 
-    def all(
-        self,
-        *,
-        state: str | None = None,
-        model_id: str | None = None,
-        device_key: str | None = None,
-        sweep_id: str | None = None,
-        tags: Sequence[str] = (),
-        text: str | None = None,
-        order: str | None = None,
-    ) -> AsyncIterator[Job]:
+    @takes_filters(JobFilters)
+    def all(self, **filters: Unpack[JobFilters]) -> AsyncIterator[Job]:
         """Yield every job, page by page, newest first unless another order is given.
 
         Args:
-            state: Only jobs in this state.
-            model_id: Only jobs of this model.
-            device_key: Only jobs on this pool.
-            sweep_id: Only jobs of this sweep.
-            tags: Only jobs with all of these tags.
-            text: Only jobs with this text in their id, model's name, tags, note, target or pool, in any case.
-            order: ``newest``, ``oldest``, ``changed``, ``model``, ``state``, ``trials``, ``latency``, ``speedup`` (over untuned) or
-                ``runtime`` (over the fastest other runtime); the best first.
+            **filters
         """
-        which: Query = {"state": state, "model_id": model_id, "device_key": device_key, "sweep_id": sweep_id}
-        query: Query = {**which, "tag": texts(tags), "text": text, "order": order, "limit": 500}
+        query = {**filter_query(filters, JobFilters), "limit": ALL}
         return walk(self._transport, "jobs", query, Job.read)
 
     async def cancel(self, job_id: str) -> Job:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from tunefarm.client.errors import ModelFailedError
+from tunefarm.client.filters import ALL, ModelFilters, filter_query, takes_filters
 from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.http.paging import Page, get_all, get_page, walk
 from tunefarm.client.http.streams import ByteProgress
@@ -96,48 +97,28 @@ class AsyncModels(Resource):
         """
         return Model.read(await self._transport.get(f"models/{segment(model_id)}"))
 
+    @takes_filters(ModelFilters)
     async def list(
-        self,
-        *,
-        state: str | None = None,
-        tags: Sequence[str] = (),
-        text: str | None = None,
-        order: str | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
+        self, *, limit: int = 100, cursor: str | None = None, **filters: Unpack[ModelFilters]
     ) -> Page[Model]:
         """Return a page of models, newest first unless another order is given.
 
         Args:
-            state: Only models in this state; deleted ones are listed only so.
-            tags: Only models with all of these tags.
-            text: Only models with this text in their id, name, tags or note, in any case.
-            order: ``newest``, ``oldest``, ``name``, ``state`` or ``size``.
+            **filters
             limit: Maximum number of items, up to 500.
             cursor: `Page.next_cursor` of the previous page.
         """
-        query: Query = {
-            "state": state, "tag": texts(tags), "text": text, "order": order, "limit": limit, "cursor": cursor
-        }  # fmt: skip
+        query = {**filter_query(filters, ModelFilters), "limit": limit, "cursor": cursor}
         return await get_page(self._transport, "models", query, Model.read)
 
-    def all(
-        self,
-        *,
-        state: str | None = None,
-        tags: Sequence[str] = (),
-        text: str | None = None,
-        order: str | None = None,
-    ) -> AsyncIterator[Model]:
+    @takes_filters(ModelFilters)
+    def all(self, **filters: Unpack[ModelFilters]) -> AsyncIterator[Model]:
         """Yield every model, page by page, newest first unless another order is given.
 
         Args:
-            state: Only models in this state; deleted ones are listed only so.
-            tags: Only models with all of these tags.
-            text: Only models with this text in their id, name, tags or note, in any case.
-            order: ``newest``, ``oldest``, ``name``, ``state`` or ``size``.
+            **filters
         """
-        query: Query = {"state": state, "tag": texts(tags), "text": text, "order": order, "limit": 500}
+        query = {**filter_query(filters, ModelFilters), "limit": ALL}
         return walk(self._transport, "models", query, Model.read)
 
     async def change(

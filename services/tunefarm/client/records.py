@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Unpack
 
+from tunefarm.client.filters import ALL, BestFilters, RecordFilters, filter_query, takes_filters
 from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.http.paging import Page, get_page, walk
 from tunefarm.client.http.transport import Resource, segment
@@ -16,80 +18,39 @@ from tunefarm.client.results.models import WorkloadCode
 class AsyncRecords(Resource):
     """The server's tuning records."""
 
+    @takes_filters(RecordFilters)
     async def list(
-        self,
-        *,
-        workload_key: str | None = None,
-        target_key: str | None = None,
-        device_model: str | None = None,
-        toolchain: str | None = None,
-        operator: str | None = None,
-        shape: str | Sequence[int] | None = None,
-        outcome: str | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
+        self, *, limit: int = 100, cursor: str | None = None, **filters: Unpack[RecordFilters]
     ) -> Page[Record]:
         """Return a page of the records that match all filters.
 
         Args:
-            workload_key: Only records of this computation.
-            target_key: Only records for this target, spelled as in records.
-            device_model: Only records of this device model.
-            toolchain: Only records by this compiler version.
-            operator: Only records of kernels whose name contains this (``conv2d``).
-            shape: Only records of kernels with an argument whose shape contains this: ``(56, 56, 64)`` or
-                ``"56x56x64"``.
-            outcome: Only records of this outcome.
+            **filters
             limit: Maximum number of items.
             cursor: `Page.next_cursor` of the previous page.
         """
-        query = {
-            "workload_key": workload_key,
-            "target_key": target_key,
-            "device_model": device_model,
-            "toolchain": toolchain,
-            "operator": operator,
-            "shape": _shape(shape),
-            "outcome": outcome,
-            "limit": limit,
-            "cursor": cursor,
-        }
+        query = {**filter_query(filters, RecordFilters), "limit": limit, "cursor": cursor}
         return await get_page(self._transport, "records", query, Record.read)
 
-    def all(
-        self,
-        *,
-        workload_key: str | None = None,
-        target_key: str | None = None,
-        device_model: str | None = None,
-        toolchain: str | None = None,
-        operator: str | None = None,
-        shape: str | Sequence[int] | None = None,
-        outcome: str | None = None,
-    ) -> AsyncIterator[Record]:
+    @takes_filters(RecordFilters)
+    def all(self, **filters: Unpack[RecordFilters]) -> AsyncIterator[Record]:
         """Yield every record that matches all filters, page by page.
 
         Args:
-            workload_key: Only records of this computation.
-            target_key: Only records for this target, spelled as in records.
-            device_model: Only records of this device model.
-            toolchain: Only records by this compiler version.
-            operator: Only records of kernels whose name contains this (``conv2d``).
-            shape: Only records of kernels with an argument whose shape contains this: ``(56, 56, 64)`` or
-                ``"56x56x64"``.
-            outcome: Only records of this outcome.
+            **filters
         """
-        query = {
-            "workload_key": workload_key,
-            "target_key": target_key,
-            "device_model": device_model,
-            "toolchain": toolchain,
-            "operator": operator,
-            "shape": _shape(shape),
-            "outcome": outcome,
-            "limit": 500,
-        }
+        query = {**filter_query(filters, RecordFilters), "limit": ALL}
         return walk(self._transport, "records", query, Record.read)
+
+    @takes_filters(BestFilters)
+    def best(self, **filters: Unpack[BestFilters]) -> AsyncIterator[Record]:
+        """Yield the fastest matching record of every workload, target, device model and toolchain.
+
+        Args:
+            **filters
+        """
+        query = {**filter_query(filters, BestFilters), "limit": 100}
+        return walk(self._transport, "records/best", query, Record.read)
 
     async def add(self, file: Path | str, *, keep_unknown: bool = False) -> RecordImport:
         """Add the records of a file of JSON lines to the farm's history: all, or, if a line is no record, none.
@@ -148,38 +109,6 @@ class AsyncRecords(Resource):
         path = f"workloads/{segment(workload_key)}/code"
         return WorkloadCode.read(await self._transport.get(path, {"toolchain": toolchain}))
 
-    def best(
-        self,
-        *,
-        workload_key: str | None = None,
-        target_key: str | None = None,
-        device_model: str | None = None,
-        toolchain: str | None = None,
-        operator: str | None = None,
-        shape: str | Sequence[int] | None = None,
-    ) -> AsyncIterator[Record]:
-        """Yield the fastest matching record of every workload, target, device model and toolchain.
-
-        Args:
-            workload_key: Only records of this computation.
-            target_key: Only records for this target, spelled as in records.
-            device_model: Only records of this device model.
-            toolchain: Only records by this compiler version.
-            operator: Only records of kernels whose name contains this (``conv2d``).
-            shape: Only records of kernels with an argument whose shape contains this: ``(56, 56, 64)`` or
-                ``"56x56x64"``.
-        """
-        query = {
-            "workload_key": workload_key,
-            "target_key": target_key,
-            "device_model": device_model,
-            "toolchain": toolchain,
-            "operator": operator,
-            "shape": _shape(shape),
-            "limit": 100,
-        }
-        return walk(self._transport, "records/best", query, Record.read)
-
 
 class Records(Blocking[AsyncRecords]):
     """The server's tuning records."""
@@ -191,7 +120,3 @@ class Records(Blocking[AsyncRecords]):
     purge = blocking(AsyncRecords.purge)
     purge_imports = blocking(AsyncRecords.purge_imports)
     workload = blocking(AsyncRecords.workload)
-
-
-def _shape(shape: str | Sequence[int] | None) -> str | None:
-    return shape if shape is None or isinstance(shape, str) else "x".join(map(str, shape))

@@ -12,7 +12,8 @@ from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.http.paging import Page, get_page, walk
 from tunefarm.client.http.transport import Resource, segment
 from tunefarm.client.http.waiting import wait_until
-from tunefarm.client.job_terms import JobTerms, SweepTerms, check_names, job_json, takes_terms, texts
+from tunefarm.client.job_terms import JobTerms, SweepTerms, job_json, takes_terms, texts
+from tunefarm.client.keywords import check_names
 from tunefarm.client.results.shown import ReportPage
 from tunefarm.client.results.sweeps import Sweep
 

@@ -11,11 +11,9 @@ import dataclasses
 import hashlib
 import json
 import shutil
-import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,33 +26,22 @@ from tunefarm_app.engines.interface import (
     NetworkFiles,
     OnProgress,
 )
-from tunefarm_app.engines.recorded_tasks import RecordedTask, replayed
-from tunefarm_app.engines.replay_sessions import SessionRunner, check_session
-from tunefarm_app.engines.simulated_tasks import landscape_answer, scenario_space, task_facts
+from tunefarm_app.engines.replay_measuring import replay_measuring
+from tunefarm_app.engines.replay_sessions import check_session
+from tunefarm_app.engines.scenario import Scenario
+from tunefarm_app.engines.simulated_tasks import landscape_answer
 from tunefarm_db.values import Device
 from tunefarm_tuning.compiler.kernel_source import KernelSource, SourceText
-from tunefarm_tuning.core.cancellation import Cancellation, Closing
-from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.latency import Disturbance, Latency, TimedAgain
-from tunefarm_tuning.measure.builder.replay import ReplayBuilder
 from tunefarm_tuning.measure.calibration import CalibrationRun
 from tunefarm_tuning.measure.device import RemoteDevice
-from tunefarm_tuning.measure.interfaces import (
-    BuildInput,
-    BuildResult,
-    DeviceInfo,
-    Failure,
-    MeasureOption,
-    MeasureResult,
-    Runner,
-)
+from tunefarm_tuning.measure.interfaces import MeasureOption
 from tunefarm_tuning.measure.peak import Peak, peak_key
-from tunefarm_tuning.measure.runner.replay import Answer, ReplayRunner
+from tunefarm_tuning.measure.runner.replay import Answer
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference.samples import SampleSummary, write_feeds
-from tunefarm_tuning.space.config import Config
-from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import versions
 from tunefarm_tuning.workload.binding import Binding
@@ -63,67 +50,9 @@ from tunefarm_tuning.workload.precision import Precision
 from tunefarm_tuning.workload.quantisation import OutputError, Quantisation
 from tunefarm_tuning.workload.runtime_part import OpenSpec
 from tunefarm_tuning.workload.shapes import GivenShape, fixed_shapes
-from tunefarm_tuning.workload.task import TensorSpec, TuningTask, Workload
+from tunefarm_tuning.workload.task import TensorSpec, TuningTask
 
-_FIRST_BYTE = b"\x08"
 TOOLCHAIN = "replay-1"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
-    """The tasks of a simulated model, and the behaviour of their measurements.
-
-    Attributes:
-        tasks: Kernels of the model.
-        seed: Seed of the landscapes; scenarios of one seed share their workloads.
-        trial_sec: How long each candidate takes.
-        compile_sec: How long the compiler takes.
-        failing: Share of candidates that fail.
-        extent: Iterations of the loops to be tiled; 1 gives a space of four configs.
-        unschedulable: Positions of tasks without a config space.
-        nests: The kernels are matrix products, and their spaces say so: a tuner can then transfer records between
-            them, as between real kernels.
-        recorded: Tasks that were tuned for real, in place of `tasks`. Builds and measurements take as long as they did
-            then; a config that was never tried gets the result of one that was.
-        scale: Factor on those times.
-    """
-
-    tasks: int = 2
-    seed: int = 0
-    trial_sec: float = 0.0
-    compile_sec: float = 0.0
-    failing: float = 0.0
-    extent: int = 64
-    unschedulable: tuple[int, ...] = ()
-    nests: bool = False
-    recorded: tuple[RecordedTask, ...] = ()
-    scale: float = 1.0
-
-    @property
-    def num_tasks(self) -> int:
-        return len(self.recorded) or self.tasks
-
-    def to_bytes(self) -> bytes:
-        """Return the scenario as a file to upload."""
-        return _FIRST_BYTE + json.dumps(dataclasses.asdict(self)).encode()
-
-    @classmethod
-    def read(cls, path: Path) -> Scenario:
-        """Read what `to_bytes` wrote.
-
-        Raises:
-            InvalidModelError: If it is not such a file.
-        """
-        try:
-            data = json.loads(path.read_bytes()[len(_FIRST_BYTE) :])
-            recorded = tuple(RecordedTask.from_json(task) for task in data.pop("recorded", ()))
-            unschedulable = tuple(data.pop("unschedulable", ()))
-            return cls(**data, unschedulable=unschedulable, recorded=recorded)
-        except (ValueError, TypeError, AttributeError, KeyError) as error:
-            raise InvalidModelError(
-                "this farm runs in simulation (TUNEFARM_ENGINE=replay) and accepts only scenarios",
-                code="invalid-onnx",
-            ) from error
 
 
 class ReplayEngine:
@@ -215,35 +144,13 @@ class ReplayEngine:
         precision: Precision = Precision.AS_MODEL,  # noqa: ARG002  (there are no weights)
         cancellation: Cancellation,  # noqa: ARG002  (nothing takes long)
     ) -> tuple[TuningTask, ...]:
-        scenario = Scenario.read(model.path)
-        weights = [task.weight for task in scenario.recorded] or range(1, scenario.tasks + 1)
-        return tuple(
-            TuningTask(workload=_workload(scenario, position), target=target, weight=weight)
-            for position, weight in enumerate(weights)
-        )
+        return Scenario.read(model.path).tuning_tasks(target)
 
-    @contextmanager
-    def measuring(self, device: Device, *, cancellation: Cancellation) -> Iterator[MeasureOption]:
-        info = DeviceInfo(model=device.device_model, num_cores=1, name=device.name)
-        answer = self._answer or landscape_answer
-        ended = _Ended()
-
-        def measure(task: TuningTask, config: Config) -> tuple[float, ...] | Failure | MeasureResult:
-            known = replayed(task.workload.key, task.workload.ir)
-            if known is not None:
-                return known.recording.measure(task, config)
-            ended.wait(task_facts(task)["trial_sec"])
-            return answer(task, config)
-
-        with ExitStack() as stack:
-            stack.enter_context(cancellation.attach(ended))
-            builder = stack.enter_context(_ScenarioBuilder(ended.wait))
-            answers = stack.enter_context(ReplayRunner(measure, device=info, wait=ended.wait))
-            runner: Runner = answers
-            if self._remote is not None:
-                runner = stack.enter_context(SessionRunner(self._remote(device), answers))
-                stack.enter_context(cancellation.attach(runner))
-            yield MeasureOption(builder=builder, runner=runner)
+    def measuring(
+        self, device: Device, *, cancellation: Cancellation
+    ) -> AbstractContextManager[MeasureOption]:
+        remote = None if self._remote is None else self._remote(device)
+        return replay_measuring(device, self._answer or landscape_answer, remote, cancellation=cancellation)
 
     def calibrate(self, device: Device, *, cancellation: Cancellation) -> CalibrationRun:
         if self._remote is not None:
@@ -324,77 +231,3 @@ class ReplayEngine:
 def _no_peak(device: Device) -> Peak:
     key = peak_key(Target.from_json(device.target), device.device_model)
     return Peak(key=key, threads=1, measured_at=time.time(), missing="a simulated device has none")
-
-
-class _Ended(threading.Event):
-    """Waits, but not beyond the step's cancellation."""
-
-    close = threading.Event.set
-
-
-class _ScenarioBuilder(Closing):
-    """Implements `Builder`: one `ReplayBuilder` per workload."""
-
-    def __init__(self, wait: Callable[[float], object]) -> None:
-        self._wait = wait
-        self._builders: dict[str, ReplayBuilder] = {}
-
-    @property
-    def workers(self) -> int:
-        return 1
-
-    def config_space(self, task: TuningTask) -> ConfigSpace:
-        return self._of(task).config_space(task)
-
-    def build(self, inputs: Sequence[BuildInput]) -> list[BuildResult]:
-        return [result for _, result in self.build_each(inputs)]
-
-    def build_each(self, inputs: Sequence[BuildInput]) -> Generator[tuple[int, BuildResult], None, None]:
-        for number, build_input in enumerate(inputs):
-            yield number, self._of(build_input.task).build([build_input])[0]
-
-    def _of(self, task: TuningTask) -> ReplayBuilder:
-        key = task.workload.key
-        if key not in self._builders:
-            known = replayed(key, task.workload.ir)
-            self._builders[key] = ReplayBuilder(
-                {key: scenario_space(task)},
-                recorded=None if known is None else known.recording.build,
-                wait=self._wait,
-            )
-        return self._builders[key]
-
-    def close(self) -> None:
-        for builder in self._builders.values():
-            builder.close()
-
-
-def _workload(scenario: Scenario, position: int) -> Workload:
-    if scenario.recorded:
-        task = scenario.recorded[position]
-        return _workload_of(
-            {"recorded": task.to_json(), "scale": scenario.scale, "seed": scenario.seed},
-            task.name,
-            task.flops,
-        )
-    facts: dict[str, Any] = {
-        "seed": scenario.seed * 1000 + position,
-        "trial_sec": scenario.trial_sec,
-        "failing": scenario.failing,
-        "extent": scenario.extent,
-        "unschedulable": position in scenario.unschedulable,
-    }
-    if scenario.nests:
-        facts["nests"] = True
-    return _workload_of(facts, f"matmul_{position}", 1e6 * (position + 1))
-
-
-def _workload_of(facts: Mapping[str, Any], name: str, flops: float) -> Workload:
-    text = json.dumps(facts, sort_keys=True)
-    return Workload(
-        key=hashlib.sha256(text.encode()).hexdigest()[:32],
-        name=name,
-        flops=flops,
-        args=(TensorSpec(name="x", shape=(1, 8), dtype="float32"),),
-        ir=text,
-    )

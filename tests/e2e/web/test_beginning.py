@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 from replay_server import ReplayServer
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 
 
 def test_from_a_dropped_file_to_a_job_that_ran(seat, server: ReplayServer) -> None:

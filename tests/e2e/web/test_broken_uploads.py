@@ -15,7 +15,7 @@ from api_process import WAIT_SEC, Api, running_api
 from playwright.sync_api import Page, Route, expect
 from waiting import wait_until
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 
 CONTENT = b"\x08\x0a" + os.urandom(24 << 20)
 BYTES_PER_SEC = 1 << 20

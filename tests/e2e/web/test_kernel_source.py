@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from replay_server import ReplayServer
 from waiting import wait_until
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.submit import JobRequest, submit_job
 from tunefarm_app.models.submit import submit_model
 from tunefarm_app.records.kernel_sources import MEDIA_TYPE, Progress, pack_source, source_key, source_of

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from replay_server import ReplayServer
 from waiting import wait_until
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.control import pause_job
 from tunefarm_app.jobs.submit import JobRequest, submit_job
 from tunefarm_app.models.submit import submit_model

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 from replay_server import ReplayServer
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 
 
 def npz(dtype: type) -> bytes:

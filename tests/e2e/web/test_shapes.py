@@ -5,7 +5,7 @@ from replay_server import ReplayServer
 from sqlalchemy import update
 from waiting import wait_until
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_db.states.job import JobState
 from tunefarm_db.tables import ArtifactRow
 

@@ -12,7 +12,7 @@ from waiting import wait_until
 
 from tunefarm_app.access.api_keys import verify_api_key
 from tunefarm_app.access.browser_sessions import make_link
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.control import cancel_job, pause_job
 from tunefarm_app.jobs.submit import JobRequest, submit_job
 from tunefarm_app.models.submit import submit_model

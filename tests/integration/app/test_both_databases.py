@@ -17,7 +17,8 @@ from app_farm import farm_settings, make_farm
 from sqlalchemy import text
 from waiting import wait_until
 
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.engines.simulated_tasks import landscape_answer
 from tunefarm_app.jobs.again import run_again
 from tunefarm_app.jobs.change import JobChange, change_job

@@ -14,7 +14,7 @@ from app_farm import Farm, farm_settings, make_farm
 from private_postgres import PrivatePostgres
 from waiting import wait_until
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.control import cancel_job, pause_job, resume_job
 from tunefarm_app.operations.reconcile import reap, send_due

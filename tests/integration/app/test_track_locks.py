@@ -11,7 +11,7 @@ import pytest
 from app_farm import Farm, farm_settings, make_farm
 from waiting import wait_until
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.control import pause_job, resume_job
 from tunefarm_app.jobs.transitions import fail_subject

@@ -14,7 +14,7 @@ from replay_server import ReplayServer, replay_server
 from waiting import wait_until
 
 from tunefarm_app.access.browser_sessions import end_session, start_session
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.submit import JobRequest, submit_job
 from tunefarm_app.models.submit import submit_model
 from tunefarm_db.states.device import DeviceEvent

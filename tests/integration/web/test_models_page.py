@@ -7,7 +7,7 @@ import pytest
 from page_browser import ORIGIN, Browser, checked
 
 from tunefarm_app.access.api_keys import create_api_key
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_db.states.job import JobState
 from tunefarm_text.job_terms import HELP, NO_SEARCH
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from page_browser import Browser
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.values import NewRecord
 from tunefarm_tuning.records.record import GPU_CODE, TuningRecord

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from page_browser import ORIGIN, Browser
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_db.states.job import JobState
 
 BINARY = {"Content-Type": "application/octet-stream", "Origin": ORIGIN}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from page_browser import Browser
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from page_tree import Element, read_page
 from sample_files import checked, npz
 
 from tunefarm_app.access.api_keys import create_api_key
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.sweeps import RefusedFile, SweepRequest, submit_sweep
 from tunefarm_app.jobs.terms import JobTerms
 from tunefarm_app.jobs.whole_budget import JobBudget

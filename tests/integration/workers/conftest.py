@@ -11,7 +11,7 @@ from farm_processes import Broker, Worker, free_port
 from waiting import wait_until
 
 from tunefarm_app.devices.register import DeviceRegistration, register_device
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.submit import JobRequest, submit_job
 from tunefarm_app.models.submit import submit_model
 from tunefarm_app.operations.reconcile import Reconciler

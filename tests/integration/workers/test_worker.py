@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.control import cancel_job, pause_job, resume_job
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Step, StepKind, StepState

@@ -28,7 +28,7 @@ from repository import ROOT
 from waiting import wait_until
 
 from tunefarm.embedded.valkey import find_server
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.models.submit import submit_model
 from tunefarm_app.runtime.composition import Services, compose
 from tunefarm_app.runtime.dispatch import KEY_PREFIX, QUEUES

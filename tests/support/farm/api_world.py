@@ -14,7 +14,8 @@ from sqlalchemy import text
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.devices.commands import command_device
 from tunefarm_app.devices.enrolment import create_enrolment_token, enrol_devices
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.control import pause_job
 from tunefarm_app.jobs.sweeps import SweepRequest, submit_sweep
 from tunefarm_app.jobs.terms import JobTerms

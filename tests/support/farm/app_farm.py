@@ -12,7 +12,8 @@ from pydantic import SecretStr
 
 from tunefarm_app.devices.calibration import ask_for_calibrations, calibrate_device
 from tunefarm_app.devices.register import DeviceRegistration, register_device
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.submit import JobRequest, submit_job
 from tunefarm_app.models.submit import submit_model
 from tunefarm_app.operations.reconcile import send_due

@@ -18,7 +18,8 @@ from served import served
 from tunefarm_api.app import create_app
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.devices.register import DeviceRegistration, register_device
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.operations.reconcile import send_due
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.steps.run import run_steps

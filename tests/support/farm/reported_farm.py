@@ -11,7 +11,8 @@ import pytest
 from app_farm import Farm
 
 from tunefarm_app.engines.interface import CompiledFile
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_tuning.compiler.kernel_validation import CheckedKernel, missed
 from tunefarm_tuning.compiler.model_comparison import ModelComparison
 from tunefarm_tuning.compiler.report import (

@@ -32,7 +32,7 @@ from waiting import gone, wait_until
 
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.devices.register import DeviceRegistration, register_device
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.submit import JobRequest, submit_job
 from tunefarm_app.models.submit import submit_model
 from tunefarm_app.operations.reconcile import Reconciler

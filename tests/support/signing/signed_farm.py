@@ -10,7 +10,7 @@ from typing import Any
 
 from app_farm import Farm, farm_settings, make_farm
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.identity.signing import SigningKey, create_signing_key, public_path
 from tunefarm_app.jobs.artifacts import signed_statement
 from tunefarm_db.states.job import JobState

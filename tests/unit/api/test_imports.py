@@ -18,7 +18,7 @@ from app_farm import Farm, make_farm
 from repository import ROOT
 
 from tunefarm_app.access.api_keys import create_api_key
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.settings import Settings
 from tunefarm_app.storage.rows import engine_record
 from tunefarm_db.repositories.jobs.job_tasks import NewJobTask

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from app_farm import Farm, farm_settings, make_farm
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.settings import Settings
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Job

@@ -13,7 +13,7 @@ from app_farm import farm_settings, make_farm
 from repository import ROOT
 
 from tunefarm_api.metrics.farm import render_metrics
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import DeviceState
 

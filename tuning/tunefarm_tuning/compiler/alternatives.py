@@ -138,59 +138,93 @@ def find_candidates(
         The alternatives that were timed, and the direct kernels, more of them timed; both in the given order. The other kernels of
         one whose tuned kernel alone takes longer than the direct one are not timed.
     """
-    direct_by_key = {kernel.task.workload_key: kernel for kernel in direct}
-    checked: dict[str, CheckedKernel] = {}
+    timings = _Timings(alternatives, direct, validator, on_step)
+    timings.check_records(find_record)
+    timings.time_without_records(until=time.monotonic() + untuned_sec)
+    return timings.candidates(), [timings.direct[kernel.task.workload_key] for kernel in direct]
 
-    def time_fixed(info: AlternativeInfo) -> dict[str, float] | None:
+
+class _Timings:
+    """The kernels of the alternatives, and the direct ones, as they are checked and timed.
+
+    Attributes:
+        direct: The direct kernels by their workload.
+    """
+
+    def __init__(
+        self,
+        alternatives: Sequence[AlternativeInfo],
+        direct: Sequence[CheckedKernel],
+        validator: KernelValidator,
+        on_step: Callable[[], None],
+    ) -> None:
+        self._alternatives = alternatives
+        self._validator = validator
+        self._on_step = on_step
+        self.direct = {kernel.task.workload_key: kernel for kernel in direct}
+        self._tuned: dict[str, CheckedKernel] = {}
+        self._fixed_sec: dict[int, dict[str, float] | None] = {}
+        """By number of the alternative: seconds of its other kernels by name; None if one does not build or run."""
+
+    def check_records(self, find_record: Callable[[KernelInfo], TuningRecord | None]) -> None:
+        """Check the tuned kernel of each alternative, and time the other kernels of those where it passes."""
+        for number, info in enumerate(self._alternatives):
+            key = info.tuned.workload_key
+            if key not in self._tuned:
+                self._tuned[key] = self._checked(info.tuned, find_record(info.tuned))
+                self._on_step()
+            if self._tuned[key].hit is not None:
+                self._fixed_sec[number] = self._time_fixed(info)
+
+    def time_without_records(self, *, until: float) -> None:
+        """Time the kernels of the other alternatives, the largest first, as long as there is time."""
+        for number in largest_first(self._alternatives):
+            if number in self._fixed_sec or time.monotonic() >= until:
+                continue
+            info = self._alternatives[number]
+            kernel = self._time_untuned(self._tuned, info.tuned.workload_key, until)
+            if self.direct[info.workload_key].hit is None:
+                self._time_untuned(self.direct, info.workload_key, until)
+            if kernel.evidence.get("untuned_sec"):
+                is_faster = _used_sec(kernel) < _used_sec(self.direct[info.workload_key])
+                self._fixed_sec[number] = self._time_fixed(info) if is_faster else {}
+
+    def candidates(self) -> list[Candidate]:
+        """Return the alternatives that were timed."""
+        return [
+            Candidate(
+                info=info,
+                direct=self.direct[info.workload_key],
+                tuned=self._tuned[info.tuned.workload_key],
+                fixed_sec=fixed_sec,
+            )
+            for number, info in enumerate(self._alternatives)
+            if (fixed_sec := self._fixed_sec.get(number)) is not None
+        ]
+
+    def _checked(self, task: KernelInfo, record: TuningRecord | None) -> CheckedKernel:
+        if record is None:
+            return CheckedKernel(task=task, record=None, miss=missed(task, MissReason.NO_RECORD))
+        return self._validator.check(task, record)
+
+    def _time_untuned(self, kernels: dict[str, CheckedKernel], key: str, until: float) -> CheckedKernel:
+        """Time a kernel's untuned form, unless it was, and keep it with its times."""
+        if not kernels[key].evidence.get("untuned_sec"):
+            self._on_step()
+            timeout_sec = max(1.0, until - time.monotonic())
+            kernels[key] = self._validator.time_untuned(kernels[key], timeout_sec=timeout_sec)
+        return kernels[key]
+
+    def _time_fixed(self, info: AlternativeInfo) -> dict[str, float] | None:
         fixed_sec = {
-            fixed.name: validator.time_fixed(fixed, _name_of_fixed(info, number), runs=_FIXED_KERNEL_RUNS)
+            fixed.name: self._validator.time_fixed(
+                fixed, _name_of_fixed(info, number), runs=_FIXED_KERNEL_RUNS
+            )
             for number, fixed in enumerate(info.fixed)
         }
-        on_step()
+        self._on_step()
         known = {name: sec for name, sec in fixed_sec.items() if sec is not None}
         return known if len(known) == len(fixed_sec) else None
-
-    def untuned(kernel: CheckedKernel) -> CheckedKernel:
-        if kernel.evidence.get("untuned_sec"):
-            return kernel
-        on_step()
-        return validator.time_untuned(kernel, timeout_sec=max(1.0, until - time.monotonic()))
-
-    fixed_sec: dict[int, dict[str, float] | None] = {}
-    for number, info in enumerate(alternatives):
-        key = info.tuned.workload_key
-        record = find_record(info.tuned)
-        if key not in checked:
-            checked[key] = (
-                CheckedKernel(task=info.tuned, record=None, miss=missed(info.tuned, MissReason.NO_RECORD))
-                if record is None
-                else validator.check(info.tuned, record)
-            )
-            on_step()
-        if checked[key].hit is not None:
-            fixed_sec[number] = time_fixed(info)
-    until = time.monotonic() + untuned_sec
-    for number in largest_first(alternatives):
-        if number in fixed_sec or time.monotonic() >= until:
-            continue
-        info = alternatives[number]
-        kernel = checked[info.tuned.workload_key] = untuned(checked[info.tuned.workload_key])
-        if direct_by_key[info.workload_key].hit is None:
-            direct_by_key[info.workload_key] = untuned(direct_by_key[info.workload_key])
-        if kernel.evidence.get("untuned_sec"):
-            is_faster = _used_sec(kernel) < _used_sec(direct_by_key[info.workload_key])
-            fixed_sec[number] = time_fixed(info) if is_faster else {}
-    candidates = [
-        Candidate(
-            info=info,
-            direct=direct_by_key[info.workload_key],
-            tuned=checked[info.tuned.workload_key],
-            fixed_sec=known,
-        )
-        for number, info in enumerate(alternatives)
-        if (known := fixed_sec.get(number)) is not None
-    ]
-    return candidates, [direct_by_key[kernel.task.workload_key] for kernel in direct]
 
 
 def _name_of_fixed(info: AlternativeInfo, number: int) -> str:

@@ -15,7 +15,7 @@ import pytest
 from app_farm import Farm, farm_settings, make_farm
 from sqlalchemy import MetaData, func, select
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.operations.backup import DATABASE, MANIFEST, Backup, back_up, check_backup, restore
 from tunefarm_app.operations.reconcile import reap
 from tunefarm_app.storage.blob_store import BlobStore

@@ -4,7 +4,7 @@ from page_browser import Browser
 from timing_engine import note_timing
 
 from tunefarm_api.web.jobs.comparison_page import HEIGHT, WIDTH, chart_of
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.report.comparison import compare_jobs
 from tunefarm_app.report.sections import ReportRatio
 

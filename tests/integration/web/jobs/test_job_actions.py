@@ -8,7 +8,8 @@ from page_browser import Browser
 from sqlalchemy import text
 from timing_engine import measured, timed
 
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_db.states.job import JobState

@@ -7,7 +7,7 @@ from sqlalchemy import event, insert, update
 
 from tunefarm_api.web.charts.curve import Curves
 from tunefarm_api.web.jobs import job_page, job_rows
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.report.numbers import set_report
 from tunefarm_db.tables import EventRow, JobRow
 

@@ -5,7 +5,7 @@ from page_browser import Browser, checked
 from sqlalchemy import text
 
 from tunefarm_app.access.api_keys import create_api_key
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.control import cancel_job, pause_job
 from tunefarm_app.report.numbers import listed_numbers
 from tunefarm_db.states.job import JobState

@@ -7,7 +7,7 @@ from typing import Any
 
 from page_browser import Browser
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 
 
 def test_the_log_as_text_and_as_json_lines(browser: Browser, farm: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from page_browser import Browser
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.report.numbers import set_report
 
 COVERED = {"coverage": {"tasks": 2, "covered": 2}}

@@ -10,7 +10,8 @@ from page_browser import Browser
 from page_tree import read_page
 
 from tunefarm_api.web.jobs.source_page import MOST_CHARACTERS, MOST_LINES, shown_text
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.control import cancel_job
 from tunefarm_db.values import Job
 from tunefarm_tuning.compiler.kernel_source import KernelSource, SourceText

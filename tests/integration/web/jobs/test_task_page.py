@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 from page_browser import Browser
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.report.numbers import set_report
 
 

@@ -12,7 +12,8 @@ from starlette.testclient import TestClient
 
 from tunefarm_api.app import create_app
 from tunefarm_app.access.api_keys import create_api_key
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_db.values import Job
 from tunefarm_tuning.compiler.kernel_source import KernelSource, SourceText
 from tunefarm_tuning.core.cancellation import Cancellation

@@ -13,7 +13,7 @@ from migrated_database import upgrade
 
 from tunefarm_app.access.api_keys import create_api_key, limit_api_key, list_api_keys, rotate_api_key
 from tunefarm_app.access.quotas import WINDOW_SEC, KeyLimits, QuotaError, reserved_bytes
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.control import cancel_job, retry_job
 from tunefarm_app.jobs.measure_again import measure_again

@@ -16,7 +16,8 @@ from tunefarm_app.devices.calibration import ask_for_calibrations, calibrate_dev
 from tunefarm_app.devices.commands import remove_device
 from tunefarm_app.devices.register import heartbeat
 from tunefarm_app.engines.remote_device import remote_device
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.identity.authority import ensure_authority
 from tunefarm_app.identity.tickets import GatewayWay
 from tunefarm_db.states.device import DeviceEvent

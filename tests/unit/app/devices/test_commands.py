@@ -11,7 +11,8 @@ from waiting import wait_until
 
 from tunefarm_app.devices.commands import command_device, remove_device
 from tunefarm_app.devices.register import heartbeat
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.engines.simulated_tasks import landscape_answer
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.states.job import JobState

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tunefarm_app.engines.recorded_tasks import RecordedTask
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_db.states.job import JobState
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidModelError

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from farm_processes import free_port
 
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
 from tunefarm_app.engines.replay_sessions import SessionRunner
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.identity.authority import ensure_authority
 from tunefarm_app.runtime.composition import compose_worker
 from tunefarm_app.settings import Settings

@@ -8,7 +8,7 @@ import pytest
 from app_farm import Farm
 from sample_files import checked, npz
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.again import run_again
 from tunefarm_app.jobs.submit import JobRequest, submit_job
 from tunefarm_app.jobs.whole_budget import JobBudget

@@ -8,7 +8,7 @@ import pytest
 from pausing_engine import PausingEngine
 from waiting import wait_until
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.control import cancel_job, finish_job, pause_job, resume_job
 from tunefarm_app.operations.reconcile import Reconciler, send_due
 from tunefarm_app.steps.run import run_step

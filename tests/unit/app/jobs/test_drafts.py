@@ -8,7 +8,8 @@ import pytest
 from app_farm import Farm
 
 from tunefarm_app.engines.interface import CompiledFile
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.artifacts import artifact_of, best_so_far
 from tunefarm_app.jobs.control import cancel_job
 from tunefarm_app.jobs.drafts import offer_draft

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.artifacts import artifact_of
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.control import cancel_job

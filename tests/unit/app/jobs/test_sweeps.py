@@ -9,7 +9,7 @@ import pytest
 from app_farm import Farm
 from sample_files import checked, npz, send
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.sweeps import (
     RefusedFile,
     SweepRequest,

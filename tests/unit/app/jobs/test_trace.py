@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.trace import job_trace, short_trace
 from tunefarm_app.operations.retention import apply_retention
 from tunefarm_db.states.job import JobState

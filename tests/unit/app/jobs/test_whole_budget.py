@@ -9,7 +9,8 @@ from job_values import job as job_row
 from sqlalchemy import update
 
 from tunefarm_app.engines.interface import CompiledFile
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.submit import JobRequest, compile_now, submit_job
 from tunefarm_app.jobs.whole_budget import (

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from waiting import wait_until
 
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.control import cancel_job, pause_job, resume_job
 from tunefarm_app.leases.step_context import StepContext

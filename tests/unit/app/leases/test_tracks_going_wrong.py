@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.engines.simulated_tasks import landscape_answer
 from tunefarm_app.jobs.control import pause_job, resume_job
 from tunefarm_app.leases.device_turns import wake_next

@@ -10,7 +10,8 @@ import pytest
 from app_farm import Farm
 from sample_files import blobs_in, checked, npz, send
 
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.models.removal import delete_model, sweep_blobs
 from tunefarm_app.models.samples import (
     MAX_PER_MODEL,

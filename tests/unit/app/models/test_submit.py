@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.models.removal import delete_model
 from tunefarm_app.models.submit import bind_model, check_shapes, check_values, submit_model
 from tunefarm_app.storage.blob_store import StoredBlob

@@ -13,7 +13,7 @@ from small_disk import small_disk
 from sqlalchemy import text
 
 from tunefarm_app.devices.register import heartbeat
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.operations.check_results import Verdict, judge_clock, judge_versions, pinned
 from tunefarm_app.operations.doctor import examine, examine_at_rest
 from tunefarm_app.storage.blob_store import BlobStore

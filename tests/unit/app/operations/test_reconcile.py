@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from waiting import wait_until
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.models.removal import delete_model, sweep_blobs
 from tunefarm_app.operations.reconcile import Reconciler, send_due
 from tunefarm_db.states.job import JobState

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.models.removal import sweep_blobs
 from tunefarm_app.operations.reconcile import Reconciler
 from tunefarm_app.operations.retention import DAY_SEC, apply_retention

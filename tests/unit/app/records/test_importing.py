@@ -8,7 +8,7 @@ import pytest
 from app_farm import Farm
 from tuning_records import RECORD
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.records.importing import import_records
 from tunefarm_app.storage.rows import engine_record
 from tunefarm_db.states.job import JobState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from app_farm import Farm
 
 from tunefarm_app.devices.commands import remove_device
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.records.rooflines import job_peak, job_rooflines
 from tunefarm_app.report.assemble import job_report
 from tunefarm_db.values import Job

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.report.comparison import ComparedKernel, JobComparison, compare_jobs
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
 

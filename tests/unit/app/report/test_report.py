@@ -10,7 +10,8 @@ from app_farm import Farm
 from html_page import Page
 from reported_farm import HOSTILE, ReportingEngine, approx, finished_job, seconds_in
 
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.control import cancel_job
 from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_app.report.assemble import job_report

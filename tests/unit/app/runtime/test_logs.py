@@ -11,7 +11,8 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.runtime.logs import OF_A_STEP
 from tunefarm_app.steps.run import run_step
 from tunefarm_tuning.core.errors import DeviceLostError

@@ -10,7 +10,8 @@ import pytest
 from app_farm import Farm
 from signed_farm import finished_job, payload_of, saved, signing_farm
 
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.identity.signing import SigningKey
 from tunefarm_app.steps.attestation import Signer
 from tunefarm_app.steps.run import run_step

@@ -10,7 +10,8 @@ import pytest
 from app_farm import Farm
 
 from tunefarm_app.engines.interface import CompiledFile
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.control import cancel_job, finish_job, pause_job
 from tunefarm_app.operations.reconcile import reap
 from tunefarm_app.steps import draft_step, draft_watch, run

@@ -6,7 +6,8 @@ from typing import Any
 
 from app_farm import Farm
 
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_db.states.job import JobState
 from tunefarm_tuning.workload.task import TuningTask
 

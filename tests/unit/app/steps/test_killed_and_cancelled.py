@@ -13,7 +13,8 @@ import pytest
 from pausing_engine import PausingEngine
 from waiting import wait_until
 
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.control import cancel_job
 from tunefarm_app.operations.reconcile import Reconciler, reap
 from tunefarm_app.settings import Settings

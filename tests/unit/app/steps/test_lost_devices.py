@@ -10,7 +10,8 @@ from waiting import wait_until
 
 from tunefarm_app.devices.commands import command_device
 from tunefarm_app.devices.register import heartbeat
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.operations.reconcile import send_due
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.states.job import JobState

@@ -9,7 +9,8 @@ from typing import Any
 from app_farm import Farm
 from sqlalchemy import text
 
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.storage.rows import engine_space
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Record, Space

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import DeviceState
 from tunefarm_tuning.core.errors import TransientError

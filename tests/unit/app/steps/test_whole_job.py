@@ -12,7 +12,8 @@ from typing import Any
 from sqlalchemy import update
 
 from tunefarm_app.engines.interface import CompiledFile
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.operations.reconcile import reap
 from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.page import report_page

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.control import cancel_job
 from tunefarm_app.operations.reconcile import reap
 from tunefarm_app.steps.run import run_step

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from app_farm import Farm
 
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.artifacts import best_so_far
 from tunefarm_app.jobs.control import cancel_job
 from tunefarm_app.operations.reconcile import reap

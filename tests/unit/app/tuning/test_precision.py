@@ -10,7 +10,7 @@ from app_farm import Farm
 from reported_farm import ReportingEngine
 
 from tunefarm_app.engines.interface import CompiledFile
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.submit import JobRequest, submit_job
 from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.page import report_page

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.storage.rows import engine_record
 from tunefarm_app.tuning.rebuilt_tuner import RecordCache
 from tunefarm_db.repositories.records.transfer import Outline

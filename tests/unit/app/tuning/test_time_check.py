@@ -8,7 +8,7 @@ import pytest
 from app_farm import Farm
 from sqlalchemy import text
 
-from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.engines.scenario import Scenario
 from tunefarm_db.values import Device, DeviceState, Job
 
 TERMS = {"tuner": "random", "round_size": 8}
