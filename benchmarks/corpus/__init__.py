@@ -1,1 +1,1 @@
-"""Networks as people have them: those that published packages ship, and architectures of torchvision and timm."""
+"""Networks as people have them: those that published packages ship, and architectures of torchvision, timm and transformers."""

@@ -1,4 +1,4 @@
-"""Export an architecture of torchvision or timm with random weights, in an interpreter that has PyTorch."""
+"""Export an architecture of torchvision, timm or transformers with random weights, in an interpreter that has PyTorch."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 PACKAGES_FILE = Path(__file__).with_name("packages.toml")
 ARCHITECTURES_FILE = Path(__file__).with_name("architectures.toml")
 _Entry = TypeVar("_Entry", "Package", "Network")
-ARCHITECTURE_LIBRARIES = ("torchvision", "timm")
+ARCHITECTURE_LIBRARIES = ("torchvision", "timm", "transformers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Export an architecture with random weights through `torch.export` and `import_torch`, and print what came of it as JSON.
 
 python -m benchmarks.corpus.torch_export timm resnet18 --shape 1 3 224 224 --output resnet18.onnx
+python -m benchmarks.corpus.torch_export transformers "bert num_hidden_layers=2" --shape 1 128 --output bert.onnx
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _declared: list[Any] = []
 def main(arguments: Sequence[str] | None = None) -> int:
     """Export an architecture; the last line printed has ``code`` (empty on success) and ``message``."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("library", choices=("torchvision", "timm"))
-    parser.add_argument("name")
+    parser.add_argument("library", choices=("torchvision", "timm", "transformers"))
+    parser.add_argument("name", help="of transformers: a type of models, and settings of its configuration")
     parser.add_argument("--shape", type=int, nargs="+", required=True)
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args(arguments)
@@ -54,17 +55,42 @@ def export(library: str, name: str, shape: Sequence[int], output: Path) -> None:
     try:
         import torch
 
-        module = _module(library, name)
+        torch.manual_seed(0)
+        if library == "transformers":
+            module, inputs = _transformer(torch, name, shape)
+        else:
+            module, inputs = _module(torch, library, name), (torch.randn(*shape),)
     except ModuleNotFoundError as error:
         raise InvalidInputError(f"{error.name} is not installed", code="not-installed") from error
-    program = torch.export.export(module.eval(), (torch.randn(*shape),))
+    program = torch.export.export(module.eval(), inputs)
     import_torch(program, output)
 
 
-def _module(library: str, name: str) -> Any:
-    import torch
+def _transformer(torch: Any, name: str, shape: Sequence[int]) -> tuple[Any, tuple[Any, ...]]:
+    """Return a model whose result is the last layer's output, and its input: ids if the shape is that of a text."""
+    import transformers
 
-    torch.manual_seed(0)
+    kind, *settings = name.split()
+    options = {key: json.loads(value) for key, value in (setting.split("=") for setting in settings)}
+    config = transformers.AutoConfig.for_model(kind, **options)
+    model = transformers.AutoModel.from_config(config)
+    if hasattr(model, "encoder") and getattr(config, "is_encoder_decoder", False):
+        model = model.encoder
+
+    class LastLayer(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, given: Any) -> Any:
+            return self.model(given).last_hidden_state
+
+    reads_ids = model.main_input_name == "input_ids"
+    given = torch.randint(0, config.vocab_size, tuple(shape)) if reads_ids else torch.randn(*shape)
+    return LastLayer(), (given,)
+
+
+def _module(torch: Any, library: str, name: str) -> Any:
     _import_torchvision(torch)
     if library == "timm":
         import timm

@@ -41,7 +41,7 @@ from tunefarm_tuning.workload.model import Model, entry_name
 from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShapes
 
 _TIMINGS = 5
-_KEPT_BYTES = 64 << 20
+_KEEPS_UP_TO_BYTES = 64 << 20
 _LEAST_BUILD_SEC = 120.0
 _LEAST_OPTIONAL_SEC = 5.0
 _NO_TIME = (
@@ -112,13 +112,13 @@ class OtherShapes:
 
 
 def keeps_compiler(request: CompileRequest) -> bool:
-    """Return whether the compiler stays for this phase, which would load the network again otherwise; not with a large one, for its memory."""
+    """Return whether this phase uses the compiler of the phases before, which has loaded the network; that of a large file is closed early, for its memory."""
     return (
         request.other_shapes
         and not request.on_gpu
         and not request.model.parts
         and _has_open_sizes(request.model)
-        and request.model.path.stat().st_size <= _KEPT_BYTES
+        and request.model.path.stat().st_size <= _KEEPS_UP_TO_BYTES
     )
 
 

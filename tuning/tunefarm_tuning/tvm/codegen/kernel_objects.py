@@ -7,7 +7,6 @@ a script for the linker.
 
 from __future__ import annotations
 
-import functools
 import gc
 import hashlib
 import json
@@ -47,6 +46,24 @@ _FFI_PREFIX = "__tvm_ffi_"
 
 
 @dataclass(frozen=True, slots=True)
+class _Kernel:
+    """A kernel with the attributes alone that matter for its code, whether its code checks arguments, and its name in its object."""
+
+    func: tirx.PrimFunc
+    checked: bool
+    symbol: str
+
+    @classmethod
+    def of(cls, func: tirx.PrimFunc, target: Target, *, checked: bool) -> _Kernel:
+        unnamed = _for_codegen(func)
+        checked = checked and not _has_fixed_shapes(unnamed)
+        # Not TVM's structural hash: two kernels with one hash can be made on purpose.
+        code = hashlib.sha256(tvm.ir.save_json(unnamed).encode()).hexdigest()
+        text = json.dumps([code, checked, target.to_json(), toolchain_key(), code_revision()], sort_keys=True)
+        return cls(unnamed, checked, f"kernel_{hashlib.sha256(text.encode()).hexdigest()[:32]}")
+
+
+@dataclass(frozen=True, slots=True)
 class KernelObjects:
     """A folder of objects.
 
@@ -67,13 +84,15 @@ class KernelObjects:
             checked: Whether the kernel checks shapes of its arguments that are known only when it runs. Those of fixed shapes are never
                 checked: they are the network's own, or those of a check.
         """
-        path = self._path(func, target, checked=checked)
+        return self._made(_Kernel.of(func, target, checked=checked), target)
+
+    def _made(self, kernel: _Kernel, target: Target) -> Path:
+        """Return the object of a kernel; compile it unless it is there."""
+        path = self._path(kernel)
         if _is_whole(path):
             return path
-        unnamed = _for_codegen(func)
-        checked = checked and not _has_fixed_shapes(unnamed)
-        module = tvm.IRModule({path.stem: unnamed.with_attr("global_symbol", path.stem)})
-        config = {**SPLIT_TAILS, "tirx.disable_assert": not checked}
+        module = tvm.IRModule({path.stem: kernel.func.with_attr("global_symbol", path.stem)})
+        config = {**SPLIT_TAILS, "tirx.disable_assert": not kernel.checked}
         with (
             tvm.transform.PassContext(config=config),
             span("LLVM: a kernel", SpanKind.LLVM),
@@ -92,9 +111,12 @@ class KernelObjects:
         Each core has a copy of this process, which takes one kernel after the other. What fails there, or kills it, fails again, in
         this process, when its object is asked for. A copy that hangs is ended after five minutes.
         """
-        missing = {
-            path: func for func in kernels if not _is_whole(path := self._path(func, target, checked=checked))
-        }
+        self._make_all([_Kernel.of(func, target, checked=checked) for func in kernels], target)
+
+    def _make_all(self, kernels: Iterable[_Kernel], target: Target) -> None:
+        missing = list(
+            {kernel.symbol: kernel for kernel in kernels if not _is_whole(self._path(kernel))}.values()
+        )
         cores = min(len(os.sched_getaffinity(0)), _MOST_COPIES, len(missing))
         if len(missing) < 2 or cores < 2:
             return
@@ -109,36 +131,32 @@ class KernelObjects:
                 except OSError:  # too little memory, or too many processes
                     break
                 if process == 0:
-                    self._compile_in_copy(list(missing.values()), next_number, target, checked=checked)
+                    self._compile_in_copy(missing, next_number, target)
                 copies.append(process)
             _wait_for(copies, time.monotonic() + _COPIES_SEC)
 
     def _compile_in_copy(
-        self,
-        kernels: Sequence[tirx.PrimFunc],
-        next_number: Callable[[], int | None],
-        target: Target,
-        *,
-        checked: bool,
+        self, kernels: Sequence[_Kernel], next_number: Callable[[], int | None], target: Target
     ) -> NoReturn:
         """Compile kernels in a copy of the process, and end it without the clean-up that is the original's."""
         gc.disable()  # the original's garbage may wait for threads that a copy does not have
         try:
             while (number := next_number()) is not None:
                 with suppress(Exception):
-                    self.object_of(kernels[number], target, checked=checked)
+                    self.object_of(kernels[number].func, target, checked=kernels[number].checked)
         finally:
             os._exit(0)
 
-    def _path(self, func: tirx.PrimFunc, target: Target, *, checked: bool) -> Path:
-        return self.folder / f"{_symbol(func, target, checked=checked)}.o"
+    def _path(self, kernel: _Kernel) -> Path:
+        return self.folder / f"{kernel.symbol}.o"
 
     def files(
         self, kernels: Mapping[str, tirx.PrimFunc], target: Target, folder: Path, *, checked: bool = True
     ) -> list[Path]:
         """Return what to link for a library with these kernels, by their names there: objects and, in `folder`, a script."""
-        self.compile_all(kernels.values(), target, checked=checked)
-        objects = {name: self.object_of(func, target, checked=checked) for name, func in kernels.items()}
+        named = {name: _Kernel.of(func, target, checked=checked) for name, func in kernels.items()}
+        self._make_all(named.values(), target)
+        objects = {name: self._made(kernel, target) for name, kernel in named.items()}
         script = folder / "names.ld"
         script.write_text(
             "".join(f"{_FFI_PREFIX}{name} = {_FFI_PREFIX}{path.stem};\n" for name, path in objects.items()),
@@ -226,16 +244,6 @@ def _for_codegen(func: tirx.PrimFunc) -> tirx.PrimFunc:
     for name in attributes:
         func = func.without_attr(name)
     return func.with_attr({name: attributes[name] for name in sorted(attributes.keys() - _CODEGEN_IGNORES)})
-
-
-@functools.lru_cache(maxsize=256)  # several steps of a build ask for a kernel's
-def _symbol(func: tirx.PrimFunc, target: Target, *, checked: bool) -> str:
-    unnamed = _for_codegen(func)
-    checked = checked and not _has_fixed_shapes(unnamed)
-    # Not TVM's structural hash: two kernels with one hash can be made on purpose.
-    code = hashlib.sha256(tvm.ir.save_json(unnamed).encode()).hexdigest()
-    text = json.dumps([code, checked, target.to_json(), toolchain_key(), code_revision()], sort_keys=True)
-    return f"kernel_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 def _has_fixed_shapes(func: tirx.PrimFunc) -> bool:

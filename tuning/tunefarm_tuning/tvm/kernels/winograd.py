@@ -92,7 +92,7 @@ def transform_weights(weights: NDArray[np.float32], m: int, lanes: int = 0) -> N
 def input_transform(conv: DirectConv, m: int, lanes: int = 0) -> tirx.PrimFunc:
     """Return the scheduled kernel that transforms the input: NHWC to float32 ``((m + 2)², tiles, channels)``.
 
-    For an instruction of `lanes` sums it is bfloat16, ``((m + 2)², 1, tiles, channels)``. It is written out, step by step: TVM takes ten
+    For an instruction of `lanes` sums it is bfloat16, ``((m + 2)², 1, tiles, channels)``. It is written out, step by step: TVM takes five
     times as long to lower the same from an expression for all elements.
     """
     n, _, _, c = conv.data_shape
@@ -103,14 +103,15 @@ def input_transform(conv: DirectConv, m: int, lanes: int = 0) -> tirx.PrimFunc:
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("main")
         T.func_attr({"tirx.noalias": True, IS_SCHEDULED: True})
-        x = T.arg("x", T.Buffer(conv.data_shape, conv.dtype))
-        result = T.arg("across", T.Buffer((size * size, *single, n * high * wide, c), dtype))
+        x = T.arg("x", T.Buffer(int64_sizes(conv.data_shape), conv.dtype))
+        result = T.arg("across", T.Buffer(int64_sizes((size * size, *single, n * high * wide, c)), dtype))
         with T.sblock("transform"):
             T.reads([whole(x)])
             T.writes([whole(result)])
             tile = T.sblock_alloc_buffer((size, size, vector), "float32")
             down = T.sblock_alloc_buffer((size, vector), "float32")
-            with T.parallel(n * high) as row, T.serial(wide) as column, T.serial(c // vector) as part:
+            rows, columns, parts = int64_sizes((n * high, wide, c // vector))
+            with T.parallel(rows) as row, T.serial(columns) as column, T.serial(parts) as part:
                 _load_tile(tile, x, conv, (row // high, row % high * m, column * m, part * vector))
                 for i, factors in enumerate(matrix):
                     with T.unroll(size) as s, T.vectorized(vector) as k:

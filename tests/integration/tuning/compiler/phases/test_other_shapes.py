@@ -80,12 +80,16 @@ def test_a_dimension_that_fits_one_size_keeps_it(shapes: str, tmp_path: Path) ->
     )
 
 
-def test_the_network_is_loaded_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("keeps_bytes", "loads"), [(1 << 20, 1), (0, 2)])
+def test_the_compiler_that_has_the_network_is_kept_for_a_small_one(
+    keeps_bytes: int, loads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(other_shapes, "_KEEPS_UP_TO_BYTES", keeps_bytes)
     model = import_model(written(mlp(batch="batch", features=(16, 8)), tmp_path), shapes={"x": (4, 16)})
     with recording() as log:
         artifact = tunefarm_tuning.compile(model, output=tmp_path / "net", baseline=False)
     assert artifact.report["other_shapes"]["entry"]
-    assert [noted.name for noted in log.spans].count("compile: load") == 1
+    assert [noted.name for noted in log.spans].count("compile: load") == loads
 
 
 def test_outputs_stay_when_other_calls_follow(wide: tuple[Path, Artifact, TunedModel]) -> None:

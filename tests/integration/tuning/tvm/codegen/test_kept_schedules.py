@@ -109,9 +109,8 @@ def test_another_process_takes_what_was_scheduled_by_rule(
     monkeypatch.setattr(schedule, "_schedule_by_rule", never_by_rule)
     again = schedule.default_schedule(product(), HOST)
     assert tvm_ffi.structural_equal(again, first)
-    assert KernelObjects(tmp_path)._path(again, HOST, checked=True) == KernelObjects(tmp_path)._path(
-        first, HOST, checked=True
-    ), "it is linked from the same object"
+    objects = KernelObjects(tmp_path)
+    assert objects.object_of(again, HOST) == objects.object_of(first, HOST)
 
 
 @pytest.mark.usefixtures("default_schedules")

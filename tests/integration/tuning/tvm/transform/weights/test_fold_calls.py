@@ -10,6 +10,7 @@ import pytest
 import tvm
 from tvm import relax, te, tirx
 
+from tunefarm_tuning.tvm.base.relax_graph import values_of
 from tunefarm_tuning.tvm.transform.weights.fold_calls import fold_calls
 
 X = relax.TensorType([2, 3], "float32")
@@ -46,6 +47,18 @@ NETWORKS: dict[str, Callable[[relax.BlockBuilder, Any], Any]] = {
     ),
     "by shape alone": lambda builder, x: relax.op.subtract(x, builder.emit(relax.op.ones_like(x))),
     "without operands": lambda builder, x: relax.op.add(x, builder.emit(relax.op.zeros((2, 3), "float32"))),
+    "several results": lambda builder, x: relax.op.add(
+        x, builder.emit(relax.TupleGetItem(builder.emit(relax.op.split(numbers(4, 3), 2, axis=0)), 1))
+    ),
+    "a shape": lambda builder, x: relax.op.add(
+        x,
+        builder.emit(
+            relax.op.broadcast_to(
+                numbers(1, 3),
+                builder.emit(relax.op.tensor_to_shape(relax.const(np.array([2, 3], np.int64), "int64"))),
+            )
+        ),
+    ),
     "a kernel": lambda builder, x: relax.op.add(x, builder.emit(by_kernel(builder, numbers(2, 3)))),
     "a kernel on the input": by_kernel,
     "nothing": lambda builder, x: relax.op.nn.relu(builder.emit(relax.op.exp(x))),
@@ -58,6 +71,12 @@ def test_the_same_is_folded_as_by_tvms_pass(name: str) -> None:
     tvm.ir.assert_structural_equal(
         fold_calls(network), relax.transform.FoldConstant()(network), map_free_vars=True
     )
+
+
+def test_a_constant_result_is_folded() -> None:
+    folded = fold_calls(module(lambda _, _x: relax.op.exp(numbers(2, 3))))["main"]
+    value = values_of(folded).get(folded.body.body, folded.body.body)
+    np.testing.assert_allclose(value.value.numpy(), np.exp(np.arange(6.0)).reshape(2, 3), rtol=1e-5)
 
 
 def test_no_kernel_is_written_for_other_calls(monkeypatch: pytest.MonkeyPatch) -> None:
