@@ -24,14 +24,12 @@ _FOLD = relax.transform.FoldConstant()
 
 
 def fold_calls(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return the module with calls replaced by their values where these are known, in branches too."""
+    """Return the module with calls replaced by their values where these are known, in branches too, and without bindings that nothing uses."""
     values: dict[Any, Any] = {}
     for name in entry_names(mod):
         known = _KnownBindings()
         known.visit_expr(mod[name])
         values |= known.values(mod)
-    if not values:
-        return mod
     folded = rewrite_main(mod, _ValueInserter(mod, values))
     for name in entry_names(folded):
         folded.update_func(folded.get_global_var(name), relax.analysis.remove_all_unused(folded[name]))
@@ -77,10 +75,11 @@ class _KnownBindings(relax.PyExprVisitor):  # type: ignore[misc]
         return not isinstance(expr, tvm.ir.Call | relax.If | relax.Function | relax.SeqExpr)
 
     def values(self, mod: tvm.IRModule) -> dict[Any, Any]:
-        """Return the values of the variables that TVM folds, all of them in one function."""
+        """Return the values of the variables that are bound to them, and of those that TVM folds, all of these in one function."""
+        known = {variable: value for variable, value in self._bindings.items() if _is_value(value)}
         calls = [variable for variable, value in self._bindings.items() if operator_name(value)]
         if not calls:
-            return {}
+            return known
         builder = relax.BlockBuilder()
         with builder.function("known", list(self._parameters.values())):
             with builder.dataflow():
@@ -96,7 +95,7 @@ class _KnownBindings(relax.PyExprVisitor):  # type: ignore[misc]
         bound = values_of(folded)
         fields = bound.get(folded.body.body, folded.body.body).fields
         values = zip(calls, (bound.get(field, field) for field in fields), strict=True)
-        return {variable: value for variable, value in values if _is_value(value)}
+        return known | {variable: value for variable, value in values if _is_value(value)}
 
 
 def _may_fold(operator: Any) -> bool:

@@ -61,6 +61,7 @@ NETWORKS: dict[str, Callable[[relax.BlockBuilder, Any], Any]] = {
     ),
     "a kernel": lambda builder, x: relax.op.add(x, builder.emit(by_kernel(builder, numbers(2, 3)))),
     "a kernel on the input": by_kernel,
+    "an unused step": lambda builder, x: (builder.emit(relax.op.exp(x)), relax.op.nn.relu(x))[1],
     "nothing": lambda builder, x: relax.op.nn.relu(builder.emit(relax.op.exp(x))),
 }
 
