@@ -104,17 +104,21 @@ class RequestScope:
                 )
             if status in _REFUSALS and (auditor := getattr(scope["app"].state, "auditor", None)) is not None:
                 auditor.count_refusal(who, who.problem or f"http-{status}")
-            write = log.debug if scope["path"] in _QUIET else log.info
-            key = scope.get("tunefarm.api_key")
-            write(
-                "request",
-                method=scope["method"],
-                path=clean(scope["path"], 200),
-                status=status,
-                aborted=aborted,
-                duration_ms=round((time.monotonic() - start) * 1000, 1),
-                key_id=None if key is None else key.id,
-            )
+            _log(scope, status=status, aborted=aborted, sec=time.monotonic() - start)
+
+
+def _log(scope: Scope, *, status: int, aborted: bool, sec: float) -> None:
+    write = log.debug if scope["path"] in _QUIET else log.info
+    key = scope.get("tunefarm.api_key")
+    write(
+        "request",
+        method=scope["method"],
+        path=clean(scope["path"], 200),
+        status=status,
+        aborted=aborted,
+        duration_ms=round(sec * 1000, 1),
+        key_id=None if key is None else key.id,
+    )
 
 
 def _address(scope: Scope) -> str:

@@ -26,24 +26,16 @@ from tunefarm_db.values.devices import (
     PoolCounts,
 )
 from tunefarm_db.values.farm import ApiKey, AuditAction, AuditEntry, NotedEntry, WaitingEntries
-from tunefarm_db.values.jobs import (
+from tunefarm_db.values.job_results import (
     Artifact,
     Draft,
     Event,
-    Job,
-    JobTask,
     NetworkTiming,
-    NewSweepCell,
     NewTrial,
-    Step,
-    StepKind,
-    StepState,
-    Sweep,
-    SweepCell,
-    TaskCounts,
     Trace,
     Trial,
 )
+from tunefarm_db.values.jobs import Job, JobTask, NewSweepCell, Sweep, SweepCell, TaskCounts
 from tunefarm_db.values.models import (
     BINDING_CODES,
     Blob,
@@ -57,6 +49,7 @@ from tunefarm_db.values.models import (
     UploadState,
 )
 from tunefarm_db.values.records import Finding, NewRecord, Record, Source, SourceState, Space, Workload
+from tunefarm_db.values.steps import Step, StepKind, StepState
 from tunefarm_db.values.webhooks import (
     BY_A_PERSON,
     WEBHOOK_STATES,

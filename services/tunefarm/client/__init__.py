@@ -1,4 +1,9 @@
-"""The Python client: talks to a tunefarm server over HTTP. It imports no other part of the farm."""
+"""The Python client: talks to a tunefarm server over HTTP. It imports no other part of the farm.
+
+A `client` has an object for each kind of thing: `models` (large files by `uploads`), `samples`, `jobs` (what is read of one: `job_results`;
+one to wait for: `handle`), `sweeps`, `records`, `devices`, `keys`, `signing`, `webhooks`, `audit`. Their methods take `job_terms` and
+`filters` as `keywords`, send requests by `http`, and return `results` or raise `errors`.
+"""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import structlog
@@ -50,29 +51,6 @@ def check_shapes(shapes: Mapping[str, GivenShape]) -> dict[str, StoredShape]:
     if "" in shapes:
         raise InvalidInputError("a shape is given for an input without a name", code="bad-shape", input="")
     return {name: stored_shape(shape, name=name) for name, shape in shapes.items()}
-
-
-def require_ready(model: Model) -> None:
-    """Refuse to work on a model that is not imported.
-
-    Raises:
-        ConflictError: ``model-importing``.
-        InvalidInputError: ``model-failed``.
-    """
-    if model.state is ModelState.IMPORTING:
-        raise ConflictError(
-            "the model is still being imported: wait until its state is ready",
-            code="model-importing",
-            model_id=model.id,
-        )
-    if model.state is ModelState.FAILED:
-        why = (model.error or {}).get("message", "")
-        raise InvalidInputError(
-            f"the model could not be imported: {why}",
-            code="model-failed",
-            model_id=model.id,
-            error=model.error,
-        )
 
 
 def check_values(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,15 +99,14 @@ def submit_model(
         services.blobs.delete(blob.sha256)  # nobody else can use it: these bytes are always refused
         raise
     stored, constants = check_shapes(shapes or {}), check_values(values or {})
+    register = partial(
+        _register, services, clean(name) or "model", blob, stored, constants, replaces=replaces
+    )
     try:
-        submitted, step_id = _register(
-            services, clean(name) or "model", blob, stored, constants, replaces=replaces
-        )
+        submitted, step_id = register()
     except ConflictError:
         # Another submission registered the same model in between: return that one.
-        submitted, step_id = _register(
-            services, clean(name) or "model", blob, stored, constants, replaces=replaces
-        )
+        submitted, step_id = register()
     if submitted.model.state is ModelState.FAILED:
         remove_unreferenced(services, blob.sha256)
     if step_id is not None:
@@ -137,6 +114,69 @@ def submit_model(
         log.info("model submitted", model_id=submitted.model.id, size_bytes=blob.size_bytes)
         services.dispatcher.send(step_id, StepKind.IMPORT)
     return submitted
+
+
+def _register(
+    services: Services,
+    name: str,
+    blob: StoredBlob,
+    shapes: Mapping[str, StoredShape],
+    values: Mapping[str, Any],
+    *,
+    replaces: bool,
+) -> tuple[SubmittedModel, str | None]:
+    with services.uow.write() as repos:
+        repos.blobs.add(blob.sha256, size_bytes=blob.size_bytes, media_type=MEDIA_TYPE)
+        model = repos.models.find(blob.sha256, shapes, values)
+        created = model is None
+        round_ = 0
+        if model is None:
+            model = repos.models.add(
+                name=name, sha256=blob.sha256, size_bytes=blob.size_bytes, shapes=shapes, values=values
+            )
+            if replaces:
+                model = _replace_unbound(repos, model)
+        elif model.state is ModelState.FAILED and _may_succeed_now(model):
+            model = repos.models.set_importing(model.id)
+            while repos.steps.find(StepKind.IMPORT, model.id, round_) is not None:
+                round_ += 1
+        else:
+            return SubmittedModel(model=model, created=False), None
+        step = repos.steps.add(StepKind.IMPORT, subject_id=model.id, model_id=model.id, round=round_)
+        services.blobs.path(blob.sha256)  # raises if a sweep removed the bytes meanwhile
+        repos.steps.mark_sent([step.id])  # if sending fails, the reconciler sends it again
+        repos.audit.note(AuditAction.MODEL_SUBMITTED, model.id, sha256=blob.sha256)
+        return SubmittedModel(model=model, created=created), step.id
+
+
+def _may_succeed_now(model: Model) -> bool:
+    """Return whether a failed import may succeed now: the machine may have caused it, or the importer has changed."""
+    return (model.error or {}).get("code") in _RETRIED_CODES or model.revision != revisions.IMPORTER
+
+
+def _replace_unbound(repos: Repositories, model: Model) -> Model:
+    """Delete what `model` takes the place of, and let it take the version of the oldest of them that no other version follows."""
+    for failed in repos.models.unbound(model):
+        repos.models.delete(failed.id)
+        repos.audit.note(AuditAction.MODEL_DELETED, failed.id, replaced_by=model.id)
+        if failed.version == model.version - 1:
+            repos.models.take_version(model.id, of=failed)
+            model = repos.models.get(model.id)
+    return model
+
+
+def _note_upload(services: Services, model: Model, began: float | None) -> None:
+    if began is None:
+        return
+    span = Span(
+        name="upload",
+        kind=SpanKind.UPLOAD,
+        began=began,
+        sec=max(0.0, time.time() - began),
+        process=os.getpid(),
+    )
+    with services.uow.write() as repos:
+        repos.traces.add(model_id=model.id, job_id=None, spans=[span])
 
 
 def bind_model(
@@ -175,64 +215,24 @@ def bind_model(
     return submitted
 
 
-def _note_upload(services: Services, model: Model, began: float | None) -> None:
-    if began is None:
-        return
-    span = Span(
-        name="upload",
-        kind=SpanKind.UPLOAD,
-        began=began,
-        sec=max(0.0, time.time() - began),
-        process=os.getpid(),
-    )
-    with services.uow.write() as repos:
-        repos.traces.add(model_id=model.id, job_id=None, spans=[span])
+def require_ready(model: Model) -> None:
+    """Refuse to work on a model that is not imported.
 
-
-def _may_succeed_now(model: Model) -> bool:
-    """Return whether a failed import may succeed now: the machine may have caused it, or the importer has changed."""
-    return (model.error or {}).get("code") in _RETRIED_CODES or model.revision != revisions.IMPORTER
-
-
-def _replace_unbound(repos: Repositories, model: Model) -> Model:
-    """Delete what `model` takes the place of, and let it take the version of the oldest of them that no other version follows."""
-    for failed in repos.models.unbound(model):
-        repos.models.delete(failed.id)
-        repos.audit.note(AuditAction.MODEL_DELETED, failed.id, replaced_by=model.id)
-        if failed.version == model.version - 1:
-            repos.models.take_version(model.id, of=failed)
-            model = repos.models.get(model.id)
-    return model
-
-
-def _register(
-    services: Services,
-    name: str,
-    blob: StoredBlob,
-    shapes: Mapping[str, StoredShape],
-    values: Mapping[str, Any],
-    *,
-    replaces: bool,
-) -> tuple[SubmittedModel, str | None]:
-    with services.uow.write() as repos:
-        repos.blobs.add(blob.sha256, size_bytes=blob.size_bytes, media_type=MEDIA_TYPE)
-        model = repos.models.find(blob.sha256, shapes, values)
-        created = model is None
-        round_ = 0
-        if model is None:
-            model = repos.models.add(
-                name=name, sha256=blob.sha256, size_bytes=blob.size_bytes, shapes=shapes, values=values
-            )
-            if replaces:
-                model = _replace_unbound(repos, model)
-        elif model.state is ModelState.FAILED and _may_succeed_now(model):
-            model = repos.models.set_importing(model.id)
-            while repos.steps.find(StepKind.IMPORT, model.id, round_) is not None:
-                round_ += 1
-        else:
-            return SubmittedModel(model=model, created=False), None
-        step = repos.steps.add(StepKind.IMPORT, subject_id=model.id, model_id=model.id, round=round_)
-        services.blobs.path(blob.sha256)  # raises if a sweep removed the bytes meanwhile
-        repos.steps.mark_sent([step.id])  # if sending fails, the reconciler sends it again
-        repos.audit.note(AuditAction.MODEL_SUBMITTED, model.id, sha256=blob.sha256)
-        return SubmittedModel(model=model, created=created), step.id
+    Raises:
+        ConflictError: ``model-importing``.
+        InvalidInputError: ``model-failed``.
+    """
+    if model.state is ModelState.IMPORTING:
+        raise ConflictError(
+            "the model is still being imported: wait until its state is ready",
+            code="model-importing",
+            model_id=model.id,
+        )
+    if model.state is ModelState.FAILED:
+        why = (model.error or {}).get("message", "")
+        raise InvalidInputError(
+            f"the model could not be imported: {why}",
+            code="model-failed",
+            model_id=model.id,
+            error=model.error,
+        )

@@ -32,7 +32,7 @@ from tunefarm_app.tuning.tune_step import run_tune
 from tunefarm_db.repositories.farm.counters import Counter
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Step, StepKind, StepState
+from tunefarm_db.values import Job, Step, StepKind, StepState
 from tunefarm_tuning.core.errors import (
     DeviceLostError,
     InvariantError,
@@ -108,25 +108,11 @@ def run_step(step_id: str, services: Services, prefetch: PrefetchSlot | None = N
     Raises:
         TransientError: If the database is away; the step's lease runs out then.
     """
-    settings = services.settings
-    with services.uow.write() as repos:
-        step = repos.steps.claim(
-            step_id, services.owner, settings.lease_sec, max_attempts=settings.max_step_attempts
-        )
-        job = None if step is None or step.job_id is None else repos.jobs.get(step.job_id)
-        if step is not None and job is not None:
-            # The step may have been planned at the moment when the job was cancelled or paused.
-            if job.state is JobState.PAUSED:
-                job = repos.jobs.get(job.id, lock=True)  # the job may be resumed at this moment
-            if job.state.is_finished:
-                repos.steps.finish(step.id, step.fence, state=StepState.CANCELLED)
-                step = None
-            elif job.state is JobState.PAUSED:
-                repos.steps.pause_step(step.id)
-                step = None
-    if step is None:
+    claimed = _claim(step_id, services)
+    if claimed is None:
         log.debug("step cannot be claimed", step_id=step_id)
         return []
+    step, job = claimed
     if job is not None:
         services.require_engine().serve(job.owner)
     with structlog.contextvars.bound_contextvars(
@@ -139,6 +125,27 @@ def run_step(step_id: str, services: Services, prefetch: PrefetchSlot | None = N
         finally:
             _note_trace(services, step, log_of_step)
             structlog.contextvars.unbind_contextvars(*OF_A_STEP)
+
+
+def _claim(step_id: str, services: Services) -> tuple[Step, Job | None] | None:
+    """Claim a step; return it and its job, or None if it cannot be claimed, or its job was cancelled or paused when it was planned."""
+    settings = services.settings
+    with services.uow.write() as repos:
+        step = repos.steps.claim(
+            step_id, services.owner, settings.lease_sec, max_attempts=settings.max_step_attempts
+        )
+        if step is None or step.job_id is None:
+            return None if step is None else (step, None)
+        job = repos.jobs.get(step.job_id)
+        if job.state is JobState.PAUSED:
+            job = repos.jobs.get(job.id, lock=True)  # the job may be resumed at this moment
+        if job.state.is_finished:
+            repos.steps.finish(step.id, step.fence, state=StepState.CANCELLED)
+            return None
+        if job.state is JobState.PAUSED:
+            repos.steps.pause_step(step.id)
+            return None
+        return step, job
 
 
 def _note_trace(services: Services, step: Step, spans: SpanLog) -> None:

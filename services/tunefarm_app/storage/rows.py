@@ -100,7 +100,7 @@ def engine_task(row: WorkloadValue, target: Target, weight: int) -> TuningTask:
 def record_rows(
     outcomes: Sequence[TrialOutcome], task: TuningTask, job: Job, device: Device, *, toolchain: str
 ) -> list[NewRecord]:
-    """Return a job's outcomes on a device as rows of records, with the fields of `TrialOutcome.to_record`."""
+    """Return those of a job's outcomes on a device that are trials as rows of records, with the fields of `TrialOutcome.to_record`."""
     # The device's time for the calibration kernel identifies records of a throttled device.
     calibration = device.calibration or {}
     names = {"calibration_sec": "time_sec", "calibration_all_cores_sec": "all_cores_sec"}
@@ -130,6 +130,7 @@ def record_rows(
             ticket_jti=outcome.origin.ticket_jti if outcome.origin else None,
         )
         for outcome in outcomes
+        if outcome.is_trial
     ]
 
 

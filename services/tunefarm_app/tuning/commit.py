@@ -92,13 +92,7 @@ def _add_records(
     outcomes: Sequence[TrialOutcome],
 ) -> list[str | None]:
     """Store a record for each real trial; return one id, or None, per outcome."""
-    rows = record_rows(
-        [outcome for outcome in outcomes if outcome.is_trial],
-        measured.task,
-        job,
-        device.device,
-        toolchain=context.engine.toolchain,
-    )
+    rows = record_rows(outcomes, measured.task, job, device.device, toolchain=context.engine.toolchain)
     ids = iter(repos.records.add_many(rows))
     return [next(ids) if outcome.is_trial else None for outcome in outcomes]
 
@@ -174,13 +168,15 @@ def _update_job(
         tuned_sec=job.tuned_sec + max(now - (job.counted_until or now), 0.0),
         counted_until=now,
         best_latency_sec=best_latency_sec([row if task.position == row.position else task for task in tasks]),
-        progress={
-            "phase": "tuning",
-            "task": row.name,
-            "position": row.position,
-            "device": device.device.name,
-        },
+        progress=search_progress("tuning", row, device),
     )
+
+
+def search_progress(phase: str, row: JobTask, device: DeviceLease) -> dict[str, object]:
+    """Return what a job's row says of its search: which task was measured last, and where."""
+    return {
+        "phase": phase, "task": row.name, "position": row.position, "device": device.device.name,
+    }  # fmt: skip
 
 
 def _round_event(

@@ -12,6 +12,7 @@ import structlog
 from tunefarm_app.leases.device_wait import wait_for_device
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.storage.rows import best_latency_sec, engine_space, engine_task, record_rows
+from tunefarm_app.tuning.commit import search_progress
 from tunefarm_app.tuning.confirmation import (
     Confirmation,
     confirm_or_compile,
@@ -20,6 +21,7 @@ from tunefarm_app.tuning.confirmation import (
 )
 from tunefarm_app.tuning.round import check_device
 from tunefarm_app.tuning.time_check import check_times
+from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import DeviceLease, Job, JobTask
 from tunefarm_tuning.core.errors import (
     CancelledError,
@@ -113,61 +115,17 @@ def _commit(
     with context.commit(device) as repos:
         job = context.job(repos)
         before = rows[chosen.position]
-        repos.records.add_many(
-            record_rows(
-                [outcome for outcome in measured.outcomes if outcome.is_trial],
-                measured.task,
-                job,
-                device.device,
-                toolchain=context.engine.toolchain,
-            )
-        )
-        best = repos.records.best(
-            [before.workload_key],
-            target_key=job.target_key,
-            device_model=device.device.device_model,
-            toolchain=context.engine.toolchain,
-        ).get(before.workload_key)
-        row = repos.jobs.update_task(
-            job.id,
-            before.position,
-            confirmations=before.confirmations + 1,
-            best_cost_sec=best.cost_sec if best is not None else None,
-        )
+        row = _record(context, repos, job, before, device, measured)
         rows = [row if other.position == row.position else other for other in rows]
         job = repos.jobs.update(
             job.id,
             tuned_sec=job.tuned_sec + (time.monotonic() - began),
             best_latency_sec=best_latency_sec(rows),
-            progress={
-                "phase": "confirming",
-                "task": row.name,
-                "position": row.position,
-                "device": device.device.name,
-            },
+            progress=search_progress("confirming", row, device),
         )
-        repos.events.add(
-            job.id,
-            "confirmed",
-            {
-                "position": row.position,
-                "task": row.name,
-                "confirmations": row.confirmations,
-                "outcomes": dict(Counter(outcome.outcome.value for outcome in measured.outcomes)),
-                "failed": measured.failed,
-                "best_cost_before_sec": before.best_cost_sec,
-                "best_cost_sec": row.best_cost_sec,
-                "best_latency_sec": job.best_latency_sec,
-                "tuned_sec": job.tuned_sec,
-            },
-        )
-        confirm_or_compile(
-            context,
-            repos,
-            job,
-            due_confirmations(context, repos, job, rows, device),
-            stop_reason=_stop_reason(job),
-        )
+        repos.events.add(job.id, "confirmed", _confirmed_event(job, before, row, measured))
+        due = due_confirmations(context, repos, job, rows, device)
+        confirm_or_compile(context, repos, job, due, stop_reason=_stop_reason(job))
     log.info(
         "best confirmed",
         task=row.position,
@@ -175,6 +133,47 @@ def _commit(
         best_cost_sec=row.best_cost_sec,
         seconds=round(time.monotonic() - began, 3),
     )
+
+
+def _record(
+    context: StepContext,
+    repos: Repositories,
+    job: Job,
+    row: JobTask,
+    device: DeviceLease,
+    measured: _Measured,
+) -> JobTask:
+    """Store the measurements; return the task with the cost of the record that is now its best."""
+    toolchain = context.engine.toolchain
+    repos.records.add_many(
+        record_rows(measured.outcomes, measured.task, job, device.device, toolchain=toolchain)
+    )
+    best = repos.records.best(
+        [row.workload_key],
+        target_key=job.target_key,
+        device_model=device.device.device_model,
+        toolchain=toolchain,
+    ).get(row.workload_key)
+    return repos.jobs.update_task(
+        job.id,
+        row.position,
+        confirmations=row.confirmations + 1,
+        best_cost_sec=best.cost_sec if best is not None else None,
+    )
+
+
+def _confirmed_event(job: Job, before: JobTask, row: JobTask, measured: _Measured) -> dict[str, object]:
+    return {
+        "position": row.position,
+        "task": row.name,
+        "confirmations": row.confirmations,
+        "outcomes": dict(Counter(outcome.outcome.value for outcome in measured.outcomes)),
+        "failed": measured.failed,
+        "best_cost_before_sec": before.best_cost_sec,
+        "best_cost_sec": row.best_cost_sec,
+        "best_latency_sec": job.best_latency_sec,
+        "tuned_sec": job.tuned_sec,
+    }
 
 
 def _stop_reason(job: Job) -> str:

@@ -12,7 +12,7 @@ import structlog
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.leases.tracks import Claims
 from tunefarm_app.runtime.full_disk import as_full_disk
-from tunefarm_app.tuning.plan import Choice
+from tunefarm_app.tuning.plan import Choice, PlannedTask
 from tunefarm_app.tuning.prefetch import PrefetchedRound
 from tunefarm_app.tuning.task_round import TaskRound
 from tunefarm_app.tuning.time_check import check_times
@@ -98,7 +98,6 @@ def measure_round(
     task_round = prepared or TaskRound(context, job, task, device, claims.claim)
     outcomes: Sequence[TrialOutcome] = ()
     failed: str | None = None
-    crowded = False
     try:
         with (
             context.engine.measuring(device.device, cancellation=context.cancellation) as option,
@@ -119,31 +118,39 @@ def measure_round(
             outcomes = task_round.measure(
                 context, option, best_sec=task.best_cost_sec, at_most=choice.round.trials
             )
-            crowded = task_round.passed_over and not outcomes
     except (TransientError, LeaseLostError, CancelledError):
         raise
-    except Exception as error:
-        context.lease.check()
-        if (full := as_full_disk(error)) is not None:
-            raise full from error
-        # A task that cannot be scheduled, or breaks its tuner, must not end the search of the others.
-        expected = isinstance(error, TunefarmError)
-        failed = reason_of(error)
-        log.warning("task cannot be tuned", position=task.position, error=failed, exc_info=not expected)
-    measured = MeasuredRound(
+    except Exception as error:  # noqa: BLE001  (`_why_untunable` decides)
+        failed = _why_untunable(context, task, error)
+    spent_sec = time.monotonic() - began
+    context.lease.check()
+    check_device(context, device, outcomes)
+    check_times(context, job, device, task_round.task, task_round.space, outcomes)
+    return MeasuredRound(
         position=task.position,
         task=task_round.task,
         space=task_round.space,
         new_space=task_round.new_space,
         outcomes=outcomes,
         failed=failed,
-        crowded=crowded,
-        spent_sec=time.monotonic() - began,
+        crowded=failed is None and task_round.passed_over and not outcomes,
+        spent_sec=spent_sec,
     )
+
+
+def _why_untunable(context: StepContext, task: PlannedTask, error: Exception) -> str:
+    """Return why a task cannot be tuned: one that cannot be scheduled, or breaks its tuner, must not end the search of the others.
+
+    Raises:
+        TransientError: ``disk-full`` if the error is no fault of the task's.
+    """
     context.lease.check()
-    check_device(context, device, outcomes)
-    check_times(context, job, device, task_round.task, task_round.space, outcomes)
-    return measured
+    if (full := as_full_disk(error)) is not None:
+        raise full from error
+    expected = isinstance(error, TunefarmError)
+    reason = reason_of(error)
+    log.warning("task cannot be tuned", position=task.position, error=reason, exc_info=not expected)
+    return reason
 
 
 def check_device(context: StepContext, device: DeviceLease, outcomes: Sequence[TrialOutcome]) -> None:

@@ -11,4 +11,10 @@ directly (``python NAME.tunefarm --input x=x.npy``). Entries:
 - ``README.md``: says how.
 
 `pack` writes it; `pack.PROGRAMS` lists the modules of this package that are copied into it, and under which names.
+
+Running it: `loader.load` opens it (`session`: the same as ONNX Runtime's session, `command`: the shell). `model` opens the zip
+(`container`), checks that it can run here (`machine_check`), loads what its kernels call (`cuda_runtime`, `onednn_library`,
+`onnxruntime_parts` with `part_calls`) and chooses `threads`. A call turns inputs into `arrays`, finds the function for their shapes
+(`specialisations`, `other_shapes`, with `sizes`) or several calls of one (`batches`), and runs it (`entry`). The engine itself looks into
+one by `reading`; `pack` writes `readme` too.
 """

@@ -31,7 +31,7 @@ if __package__:
     from tunefarm_tuning.artifact.cuda_runtime import preload_cuda_runtime, why_no_gpu
     from tunefarm_tuning.artifact.entry import TVM_ERRORS, Entry, last_line, load_whole_runtime, turns_on
     from tunefarm_tuning.artifact.machine_check import check_gpu_of, check_machine_of, check_versions_of
-    from tunefarm_tuning.artifact.onednn_library import load_libraries
+    from tunefarm_tuning.artifact.onednn_library import load_kernel_libraries
     from tunefarm_tuning.artifact.onnxruntime_parts import OnnxRuntimeParts
     from tunefarm_tuning.artifact.part_calls import Parts, register, running
     from tunefarm_tuning.artifact.specialisations import ShapeTable
@@ -61,7 +61,7 @@ else:  # beside this file, in the zip
         check_machine_of,
         check_versions_of,
     )
-    from tunefarm_onednn_library import load_libraries  # type: ignore[import-not-found,no-redef]
+    from tunefarm_onednn_library import load_kernel_libraries  # type: ignore[import-not-found,no-redef]
     from tunefarm_onnxruntime_parts import OnnxRuntimeParts  # type: ignore[import-not-found,no-redef]
     from tunefarm_part_calls import Parts, register, running  # type: ignore[import-not-found,no-redef]
     from tunefarm_specialisations import ShapeTable  # type: ignore[import-not-found,no-redef]
@@ -145,7 +145,7 @@ class TunedModel:
                 register()
             if self.manifest["target"]["kind"] == "cuda":
                 preload_cuda_runtime()
-            load_libraries(self.manifest.get("libraries") or {})
+            load_kernel_libraries(self.manifest.get("libraries") or {})
             # A new folder, since a library is not read again from a path that it was loaded from. The file can be deleted once
             # it is loaded: the system keeps a mapped file's contents. So nothing is left behind, even after a crash.
             with tempfile.TemporaryDirectory(prefix="tunefarm-") as folder:

@@ -23,7 +23,7 @@ class LibraryWarning(UserWarning):
     """A library that kernels of the artifact call is not installed, or another version than they were timed with."""
 
 
-def load_libraries(wanted: dict[str, str]) -> None:
+def load_kernel_libraries(wanted: dict[str, str]) -> None:
     """Load the libraries that an artifact's manifest names with their versions; warn of those that are missing.
 
     The artifact runs all the same.

@@ -263,7 +263,7 @@ class SelectedAlternatives:
     """The result of a selection.
 
     Attributes:
-        library: The network with the chosen alternatives; the direct network if none is chosen.
+        library: The compiled network with the chosen alternatives; the direct network if none is chosen.
         candidates: All alternatives that were timed, each chosen or with the reason against it.
         networks_sec: Median seconds per inference of the two networks timed last: ``"direct"`` and ``"chosen"``. Empty if no
             alternative is chosen, or all verdicts are of earlier compiles.
@@ -289,8 +289,8 @@ class SelectedAlternatives:
         return algorithms_of(self.chosen)
 
     @property
-    def libraries(self) -> dict[str, str]:
-        """The libraries that the network calls, with the versions that it was timed with."""
+    def kernel_libraries(self) -> dict[str, str]:
+        """The kernel libraries that the network calls, with the versions that it was timed with."""
         infos = (candidate.info for candidate in self.chosen)
         return {info.library: info.library_version for info in infos if info.library}
 

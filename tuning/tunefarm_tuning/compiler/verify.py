@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.artifact.reading import fetch_library, fetch_parts, manifest_of
 from tunefarm_tuning.compiler.artifact_comparison import compare_packed
-from tunefarm_tuning.compiler.model_comparison import compare_model
+from tunefarm_tuning.compiler.model_comparison import ModelComparison, compare_model
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError
@@ -21,7 +21,7 @@ from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.reference.comparison import Comparison
 from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
-from tunefarm_tuning.reference.samples import sample_paths, write_all_feeds
+from tunefarm_tuning.reference.samples import SampleFeeds, sample_paths, write_all_feeds
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.model import Model, entry_name
 from tunefarm_tuning.workload.precision import Precision, parse_precision
@@ -79,46 +79,19 @@ def verify(
     manifest = manifest_of(path)
     if manifest["model"]["sha256"] != model.sha256:
         raise InvalidInputError(f"{path.name} was compiled from another model", code="other-model")
-    threads = int(manifest["threads"])
-    with ExitStack() as stack:
-        folder = stack.enter_context(closing(ScratchDir())).path
+    with closing(ScratchDir()) as scratch:
         feeds = write_all_feeds(
             sample_paths(samples),
             model,
-            folder,
+            scratch.path,
             limits=limits.of_samples(),
             limit_bytes=limits.samples_bytes,
         )
-        sets: list[InputSet] = []
-        for position, (entry, each) in enumerate(_entries(manifest, model).items()):
-            inner = (
-                folder / f"shapes-{position}"
-            )  # the entry's name is the artifact's, which may be a stranger's
-            inner.mkdir()
-            reference = Reference(
-                each, inner, threads=threads, memory_bytes=limits.memory_bytes, timeout_sec=limits.model_sec
-            )
-            number = next(number for number, known in enumerate(model.each) if known.inputs == each.inputs)
-            with closing(reference):
-                entry_sets = reference.make(
-                    seed,
-                    rounding=_rounding(manifest),
-                    feeds=feeds.fitting(number),
-                    narrow=parse_precision(manifest.get("precision")).narrow_factors,
-                )
-            sets += [replace(input_set, entry=entry) for input_set in entry_sets]
+        sets = _input_sets(manifest, model, feeds, scratch.path, seed=seed, limits=limits)
         if device is None:
             comparison = compare_packed(path, sets, limits, Cancellation())
         else:
-            fetch_library(path, folder / "lib.so")
-            target = Target.from_json(manifest["target"])
-            runner = DeviceRun(
-                device, kind=device_kind(target), threads=threads, limits=ChildLimits(), folder=folder
-            )
-            stack.callback(runner.close)
-            runner.use_parts(fetch_parts(path, folder))
-            names = [spec.name for spec in model.outputs]
-            comparison = compare_model(runner, folder / "lib.so", names, sets, limits)
+            comparison = _compare_on(device, path, manifest, model, sets, scratch.path, limits)
     errors = comparison.errors()
     return VerifyReport(
         ok=comparison.ok,
@@ -127,6 +100,65 @@ def verify(
         outputs=tuple(comparison.outputs),
         message=comparison.message,
     )
+
+
+def _input_sets(
+    manifest: Mapping[str, Any],
+    model: Model,
+    feeds: SampleFeeds,
+    folder: Path,
+    *,
+    seed: int,
+    limits: CompileLimits,
+) -> list[InputSet]:
+    """Return inputs for each function of the artifact, with the outputs that ONNX Runtime gives."""
+    sets: list[InputSet] = []
+    for position, (entry, each) in enumerate(_entries(manifest, model).items()):
+        # The entry's name is the artifact's, which may be a stranger's.
+        inner = folder / f"shapes-{position}"
+        inner.mkdir()
+        reference = Reference(
+            each,
+            inner,
+            threads=int(manifest["threads"]),
+            memory_bytes=limits.memory_bytes,
+            timeout_sec=limits.model_sec,
+        )
+        number = next(number for number, known in enumerate(model.each) if known.inputs == each.inputs)
+        with closing(reference):
+            entry_sets = reference.make(
+                seed,
+                rounding=_rounding(manifest),
+                feeds=feeds.fitting(number),
+                narrow=parse_precision(manifest.get("precision")).narrow_factors,
+            )
+        sets += [replace(input_set, entry=entry) for input_set in entry_sets]
+    return sets
+
+
+def _compare_on(
+    device: RemoteDevice,
+    artifact: Path,
+    manifest: Mapping[str, Any],
+    model: Model,
+    sets: Sequence[InputSet],
+    folder: Path,
+    limits: CompileLimits,
+) -> ModelComparison:
+    """Run the artifact on a device, and compare its outputs."""
+    library = folder / "lib.so"
+    fetch_library(artifact, library)
+    runner = DeviceRun(
+        device,
+        kind=device_kind(Target.from_json(manifest["target"])),
+        threads=int(manifest["threads"]),
+        limits=ChildLimits(),
+        folder=folder,
+    )
+    with closing(runner):
+        runner.use_parts(fetch_parts(artifact, folder))
+        names = [spec.name for spec in model.outputs]
+        return compare_model(runner, library, names, sets, limits)
 
 
 def _entries(manifest: Mapping[str, Any], model: Model) -> dict[str, Model]:

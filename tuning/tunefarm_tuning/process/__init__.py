@@ -6,6 +6,12 @@ next call starts a fresh one.
 
 A handler takes its parameters as one object and returns its answer, both JSON values. It raises a `TunefarmError` to have the
 caller get the same error; any other exception reaches the caller as an `InvariantError`.
+
+- A call: `child` starts a `running` child under its `limits`, or takes one that is `warm`; `errors` says how it ended. `model_child` has
+  the limits of reading a stranger's model.
+- What a child may do: `sandbox` sets up `landlock`, `seccomp` and `kernel_settings`; `disk_watch` bounds what it writes; `lifeline` ends it
+  with its parent, and `scratch` deletes what is left.
+- Its way to a device: a `device_address`, over a `tunnel` to the gateway, through the `relay`. `listening` is for servers.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -15,7 +16,7 @@ from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.options import Limit
 from tunefarm.cli.base.output import Output
 from tunefarm_text import quantities
-from tunefarm_text.audit_chain import ChainCheck, parse_head
+from tunefarm_text.audit_chain import ChainBreak, ChainCheck, parse_head
 from tunefarm_tuning.core.errors import InvalidInputError, TunefarmError
 
 app = group("audit", "Show, export and check the log of who did what. Needs a key with the scope admin.")
@@ -110,12 +111,7 @@ def prune_audit(
         client.audit.export(export)
         check = _checked_file(export, ChainCheck())
         if (broken := check.end()) is not None:
-            raise TunefarmError(
-                f"the audit log is broken at entry {broken.seq}: {broken.reason}; nothing was deleted",
-                code="audit-broken",
-                seq=broken.seq,
-                reason=broken.reason,
-            )
+            raise _broken_log(broken, "nothing was deleted")
         last = _last_before(export, until)
         count = 0 if last is None else client.audit.prune(last[0], last[1])
     head = None if last is None else f"{last[0]}:{last[1]}"
@@ -164,38 +160,81 @@ def verify_audit(
         raise InvalidInputError(
             "--after needs FILE, a part of the log, and a --head that is later", code="invalid-input"
         )
-    waiting = 0
-    if file is None:
-        with server.connect() as client:
-            checked = client.audit.check(head=head)
-        seq, digest, broken_at = checked.seq, checked.hash, checked.broken
-        missing = checked.pruned
-        broken = None if broken_at is None else (broken_at.seq, broken_at.reason)
-        waiting = checked.waiting
-    else:
-        check = _checked_file(file, ChainCheck(noted, after=start))
-        chain_break = check.end()
-        seq, digest = check.seq, check.hash
-        missing = check.pruned if start is None else start[0]
-        broken = None if chain_break is None else (chain_break.seq, chain_break.reason)
-    if broken is not None:
-        raise TunefarmError(
-            f"the audit log is broken at entry {broken[0]}: {broken[1]}; the {max(0, seq - missing)} entries before it are correct",
-            code="audit-broken",
-            seq=broken[0],
-            reason=broken[1],
-        )
+    checked = _checked_log(server, head) if file is None else _checked_export(file, noted, start)
+    if checked.broken is not None:
+        raise _broken_log(checked.broken, f"the {checked.correct} entries before it are correct")
     out.result(
         {
-            "seq": seq,
-            "hash": digest,
-            "pruned": missing if start is None else 0,
+            "seq": checked.seq,
+            "hash": checked.hash,
+            "pruned": checked.pruned,
             "broken": None,
-            "waiting": waiting,
+            "waiting": checked.waiting,
         },
-        f"all {seq - missing} entries are correct; the head is {seq}:{digest}"
-        + (f"; {missing} earlier entries were pruned" if missing and start is None else "")
-        + (f"; {waiting} are not in the log yet" if waiting else ""),
+        f"all {checked.correct} entries are correct; the head is {checked.seq}:{checked.hash}"
+        + (f"; {checked.pruned} earlier entries were pruned" if checked.pruned else "")
+        + (f"; {checked.waiting} are not in the log yet" if checked.waiting else ""),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Checked:
+    """A check of the server's log, or of an export.
+
+    Attributes:
+        seq: Number of its last correct entry.
+        hash: Hash of that entry.
+        before: Number of the entry before its first one.
+        pruned: How many entries were pruned before its first one; 0 for the export of a part.
+        broken: Where it is broken; None if it is correct.
+        waiting: How many entries are not in the log yet.
+    """
+
+    seq: int
+    hash: str
+    before: int
+    pruned: int
+    broken: ChainBreak | None
+    waiting: int = 0
+
+    @property
+    def correct(self) -> int:
+        """How many entries are correct."""
+        return max(0, self.seq - self.before)
+
+
+def _checked_log(server: Server, head: str | None) -> _Checked:
+    with server.connect() as client:
+        check = client.audit.check(head=head)
+    broken = check.broken
+    return _Checked(
+        seq=check.seq,
+        hash=check.hash,
+        before=check.pruned,
+        pruned=check.pruned,
+        broken=None if broken is None else ChainBreak(seq=broken.seq, reason=broken.reason),
+        waiting=check.waiting,
+    )
+
+
+def _checked_export(file: Path, head: tuple[int, str] | None, after: tuple[int, str] | None) -> _Checked:
+    check = _checked_file(file, ChainCheck(head, after=after))
+    broken = check.end()
+    return _Checked(
+        seq=check.seq,
+        hash=check.hash,
+        before=check.pruned if after is None else after[0],
+        pruned=check.pruned,
+        broken=broken,
+    )
+
+
+def _broken_log(broken: ChainBreak, consequence: str) -> TunefarmError:
+    return TunefarmError(
+        f"the audit log is broken at entry {broken.seq}: {broken.reason}; {consequence}",
+        code="audit-broken",
+        seq=broken.seq,
+        reason=broken.reason,
     )
 
 

@@ -6,7 +6,7 @@ import sys
 import webbrowser
 from contextlib import suppress
 from difflib import get_close_matches
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,9 @@ from tunefarm.cli.base.local_farm import started_farm
 from tunefarm.cli.base.output import Output
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from tunefarm.embedded import EmbeddedFarm
 
 _ITS_OWN = frozenset({"database_url", "broker_url", "store_dir", "gateway", "gateway_dir", "signing_key"})
 """Settings that the embedded farm chooses itself."""
@@ -75,6 +78,14 @@ def serve(
         settings=_settings(setting or []),
     )
     with started_farm(out, home, options) as farm:
+        _announce(out, farm)
+        with suppress(KeyboardInterrupt, Terminated):  # the normal end of a server
+            farm.wait()
+
+
+def _announce(out: Output, farm: EmbeddedFarm) -> None:
+    """Say where the farm is, and how to begin."""
+    if out.json:
         facts = {
             "url": farm.url,
             "home": str(farm.home.path),
@@ -82,22 +93,19 @@ def serve(
             "logs": str(farm.home.log_dir),
             "device_key": farm.device_key,
         }
-        if out.json:
-            out.data({**facts, "dashboard": sign_in_url(farm.url, farm.api_key)})
-        else:
-            out.text(f"the farm answers at {farm.url}", style="bold")
-            out.text(f"API key  {farm.home.key_file}")
-            out.text(f"logs     {farm.home.log_dir}")
-            out.text("try      tunefarm tune model.onnx")
-            if sys.stdout.isatty():
-                out.text("or the dashboard with this link, which is valid once:")
-                out.text(sign_in_url(farm.url, farm.api_key))
-                out.text("`tunefarm dashboard` prints another one")
-            else:  # a log, which others may read
-                out.text("or the dashboard: `tunefarm dashboard` prints a link that signs a browser in")
-            out.text("Ctrl-C stops the farm")
-        with suppress(KeyboardInterrupt, Terminated):  # the normal end of a server
-            farm.wait()
+        out.data({**facts, "dashboard": sign_in_url(farm.url, farm.api_key)})
+        return
+    out.text(f"the farm answers at {farm.url}", style="bold")
+    out.text(f"API key  {farm.home.key_file}")
+    out.text(f"logs     {farm.home.log_dir}")
+    out.text("try      tunefarm tune model.onnx")
+    if sys.stdout.isatty():
+        out.text("or the dashboard with this link, which is valid once:")
+        out.text(sign_in_url(farm.url, farm.api_key))
+        out.text("`tunefarm dashboard` prints another one")
+    else:  # a log, which others may read
+        out.text("or the dashboard: `tunefarm dashboard` prints a link that signs a browser in")
+    out.text("Ctrl-C stops the farm")
 
 
 def sign_in_url(url: str, api_key: str) -> str:

@@ -23,6 +23,7 @@ from tunefarm_text import quantities
 from tunefarm_text.trace_words import trace_words
 
 if TYPE_CHECKING:
+    from tunefarm.client import Client
     from tunefarm.client.results.artifacts import Draft
 
 
@@ -73,13 +74,7 @@ def get_artifact(
     """
     from tunefarm.client.errors import InvalidRequestError
 
-    folder, artifact_name = artifact_file(output)
-    if name and artifact_name:
-        raise InvalidRequestError(
-            f"--output {output} names the file: leave --name out, or give --output {folder}",
-            code="invalid-option",
-        )
-    name = name or artifact_name
+    folder, name = _file_of(output, name)
     check_folder(folder)
     if now and so_far:
         raise InvalidRequestError(
@@ -89,10 +84,7 @@ def get_artifact(
     with server.connect() as client:
         job_id = find_job(client, job_id)
         if now and client.jobs.get(job_id).state != "succeeded":
-            handle = client.job(client.jobs.compile_now(job_id).id)
-            out.note(f"job {handle.id} compiles the best kernels so far of job {job_id}")
-            handle.wait()
-            job_id = handle.id
+            job_id = _compiled_now(out, client, job_id)
         drafts = [client.jobs.get(job_id).draft] if so_far else []
         path = client.jobs.download(job_id, folder, name=name, so_far=so_far)
         if so_far:
@@ -106,6 +98,27 @@ def get_artifact(
         {**result, "draft": draft.text} if draft is not None else result,
         f"{path}  {quantities.size(size_bytes)}{f', so far: {draft.text}' if draft is not None else ''}",
     )
+
+
+def _file_of(output: Path, name: str | None) -> tuple[Path, str | None]:
+    """Return the folder of an artifact, and its file's name; None for the server's."""
+    from tunefarm.client.errors import InvalidRequestError
+
+    folder, artifact_name = artifact_file(output)
+    if name and artifact_name:
+        raise InvalidRequestError(
+            f"--output {output} names the file: leave --name out, or give --output {folder}",
+            code="invalid-option",
+        )
+    return folder, name or artifact_name
+
+
+def _compiled_now(out: Output, client: Client, job_id: str) -> str:
+    """Compile the best kernels so far of a job; return the id of the job that did."""
+    handle = client.job(client.jobs.compile_now(job_id).id)
+    out.note(f"job {handle.id} compiles the best kernels so far of job {job_id}")
+    handle.wait()
+    return handle.id
 
 
 def _draft_of(path: Path, drafts: Iterable[Draft | None]) -> Draft | None:

@@ -137,7 +137,7 @@ class LatencyCacheEntry:
                 name: [record.space_key, record.config.to_json()] for name, record in built.records.items()
             },
             "algorithms": dict(built.alternatives.algorithms),
-            "libraries": built.alternatives.libraries,
+            "libraries": built.alternatives.kernel_libraries,
             "threads": self.threads,
             "baseline": self.baseline,
             **({"baselines": dict(versions)} if versions else {}),

@@ -33,7 +33,7 @@ def make_manifest(
     threads: int,
     records: Sequence[tuple[KernelInfo, TuningRecord]],
     report: Mapping[str, Any],
-    libraries: Mapping[str, str],
+    kernel_libraries: Mapping[str, str],
     rounding: str,
 ) -> dict[str, Any]:
     """Return the manifest, without the checksums of the entries, which `pack` adds.
@@ -49,7 +49,7 @@ def make_manifest(
         threads: The number of threads that it was timed on.
         records: `KernelEvidence.used`.
         report: From `make_report`.
-        libraries: `SelectedAlternatives.libraries`.
+        kernel_libraries: `SelectedAlternatives.kernel_libraries`.
         rounding: The rounding that its outputs were compared by: `InputSet.rounding`. The manifest calls it `tolerance`.
     """
     features = set(loaded.cpu_features)
@@ -75,7 +75,7 @@ def make_manifest(
         "target_key": target.key,
         "machine": library_machine(library),
         "cpu_features": sorted(features),
-        **({"libraries": dict(libraries)} if libraries else {}),
+        **({"libraries": dict(kernel_libraries)} if kernel_libraries else {}),
         "device_model": device_model,
         "threads": threads,
         "precision": report["precision"]["name"],

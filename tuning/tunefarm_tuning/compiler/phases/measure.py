@@ -227,41 +227,10 @@ def _time_entry(
     on_round: Callable[[float], None],
 ) -> EntryTiming:
     """Time one of the library's functions; say why it falls back if it crashes or is slower than the untuned one."""
-    entry = entry_name(number)
-    use_reference = request.times_onnx_runtime
-    libraries = {"untuned": checked.untuned.library}
-    if not untuned:
-        libraries = {"tuned": checked.library, **libraries}
-    input_set = sets_of(loaded.sets, entry)[0]
-    remember = checked.library == built.tuned and not untuned
     try:
-        with _baselines(request, loaded, number, input_set) as baselines:
-            cached = LatencyCacheEntry(
-                request=request,
-                built=built,
-                input_set=input_set,
-                number=number,
-                threads=loaded.threads,
-                baseline=use_reference,
-                baselines=baselines,
-            )
-            if remember and (known := cached.known_latency(checked.library, loaded.runner)):
-                return EntryTiming(latency=known[0], before=known[1], baselines=known[2])
-            networks = SideBySide(
-                device=loaded.runner,
-                libraries=libraries,
-                reference=loaded.references.of(number) if use_reference else None,
-                others=baselines.running,
-                inputs=input_set.inputs,
-                entry=entry,
-                threads=loaded.threads,
-            )
-            latency, slower = compare_latency(
-                networks,
-                limits=replace(request.limits, timing_sec=request.spare_sec(request.limits.timing_sec)),
-                on_round=on_round,
-                rounds=min(rounds_for(len(loaded.info.entries)), request.limits.timing_blocks),
-            )
+        timing, slower = _sample_entry(
+            request, loaded, built, checked, number, untuned=untuned, on_round=on_round
+        )
     except RunFailed as error:
         if untuned:
             raise does_not_run(error) from error
@@ -270,19 +239,73 @@ def _time_entry(
         )
         timing = _time_entry(request, loaded, built, checked, number, untuned=True, on_round=on_round)
         return replace(timing, fallback=fallback)
-    tuned = latency.setdefault("tuned", latency["untuned"])
-    timing = EntryTiming(latency=latency, baselines=baselines.facts)
-    told = timings_in_words(tuned, latency["untuned"], request.limits.model_ratio, slower=slower)
+    if slower is False:
+        return timing
+    tuned = timing.latency["tuned"]
+    told = timings_in_words(tuned, timing.latency["untuned"], request.limits.model_ratio, slower=slower)
     if slower is None:
         alone = kernel_sums(built.direct, built.alternatives, loaded.info.entries[number])
-        timing, slower = replace(timing, alone=alone), not alone.pays
+        timing = replace(timing, alone=alone)
+        if alone.pays:
+            return timing
         told += f", too uncertain to decide; {alone}"
-    if not slower:
-        if remember and timing.alone is None:
-            cached.note_latency(latency)
-        return timing
     fallback = Fallback(reason=MissReason.SLOWER_THAN_UNTUNED, message=told)
     return replace(timing.as_untuned, rejected=tuned, fallback=fallback)
+
+
+def _sample_entry(
+    request: CompileRequest,
+    loaded: LoadedModel,
+    built: BuiltModels,
+    checked: CheckedModel,
+    number: int,
+    *,
+    untuned: bool,
+    on_round: Callable[[float], None],
+) -> tuple[EntryTiming, bool | None]:
+    """Time one of the library's functions beside the untuned one, unless an earlier compile has; say whether it is slower (`compare_latency`).
+
+    Raises:
+        RunFailed: If the network crashes.
+    """
+    entry = entry_name(number)
+    use_reference = request.times_onnx_runtime
+    libraries = {"untuned": checked.untuned.library}
+    if not untuned:
+        libraries = {"tuned": checked.library, **libraries}
+    input_set = sets_of(loaded.sets, entry)[0]
+    remember = checked.library == built.tuned and not untuned
+    with _baselines(request, loaded, number, input_set) as baselines:
+        cached = LatencyCacheEntry(
+            request=request,
+            built=built,
+            input_set=input_set,
+            number=number,
+            threads=loaded.threads,
+            baseline=use_reference,
+            baselines=baselines,
+        )
+        if remember and (known := cached.known_latency(checked.library, loaded.runner)):
+            return EntryTiming(latency=known[0], before=known[1], baselines=known[2]), False
+        networks = SideBySide(
+            device=loaded.runner,
+            libraries=libraries,
+            reference=loaded.references.of(number) if use_reference else None,
+            others=baselines.running,
+            inputs=input_set.inputs,
+            entry=entry,
+            threads=loaded.threads,
+        )
+        latency, slower = compare_latency(
+            networks,
+            limits=replace(request.limits, timing_sec=request.spare_sec(request.limits.timing_sec)),
+            on_round=on_round,
+            rounds=min(rounds_for(len(loaded.info.entries)), request.limits.timing_blocks),
+        )
+    latency.setdefault("tuned", latency["untuned"])
+    if remember and slower is False:
+        cached.note_latency(latency)
+    return EntryTiming(latency=latency, baselines=baselines.facts), slower
 
 
 def timings_in_words(tuned: Latency, untuned: Latency, ratio: float, *, slower: bool | None) -> str:

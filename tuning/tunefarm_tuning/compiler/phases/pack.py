@@ -93,7 +93,7 @@ def write_artifact(
         threads=loaded.threads,
         records=kernels.used,
         report=report,
-        libraries=alternatives.libraries,
+        kernel_libraries=alternatives.kernel_libraries,
         rounding=rounding_of(request.precision, loaded.info.storage),
     )
     check = None

@@ -1,5 +1,8 @@
 """Builders: from a config to a kernel.
 
+`local` distributes a batch (`build_pool`) over long-lived children (`worker`), and reuses kernels of equal code (`kernel_cache`); `replay`
+builds nothing.
+
 To add a builder, write a class that implements `Builder` in a module of its own, list it in `BUILDERS`, and let a subclass of
 `tunefarm_tuning.testing.builder_contract.BuilderContract` test it in tests/contract/tuning/test_builders.py.
 """

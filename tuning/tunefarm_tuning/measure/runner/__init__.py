@@ -1,5 +1,8 @@
 """Runners: from a kernel to a timing.
 
+`local` times on this machine and `rpc` on a device, both by `timing` (the parameters and the answer of their children); `replay` answers
+from records, or from a `landscape`.
+
 To add a runner, write a class that implements `Runner` in a module of its own, list it in `RUNNERS`, and let a subclass of
 `tunefarm_tuning.testing.runner_contract.RunnerContract` test it in tests/contract/tuning/test_runners.py.
 """

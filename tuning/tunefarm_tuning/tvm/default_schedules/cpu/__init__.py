@@ -7,4 +7,8 @@
 - `elementwise`: stages without a reduction; `loop_partitioning` splits loops where a condition changes, and marks the
   conditions of tails so that the build compiles tails apart.
 - `ragged_reductions`: a rewrite that vectorises reductions whose extent no vector divides.
+- `transposes`: transposes of 32-bit elements, written as squares of vectors.
+
+Rules share `row_blocks` and `weight_prefetch`, which order and prefetch what a product reads, and `joined_vectors` and `overlapping_tiles`,
+which fill the vectors at the end of a row.
 """
