@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import metadata
 
-IMPORTER = 18
+IMPORTER = 19
 """Which models can be imported. A model that an earlier revision refused may be uploaded again."""
 
 GRAPH_PASSES = 30

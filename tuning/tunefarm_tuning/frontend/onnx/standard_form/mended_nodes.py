@@ -5,21 +5,44 @@ from __future__ import annotations
 import onnx
 from onnx import TensorProto, helper
 
-from tunefarm_tuning.frontend.onnx.graph_reading import ONNX_DOMAINS, all_nodes
+from tunefarm_tuning.frontend.onnx.graph_reading import ONNX_DOMAINS, all_graphs, all_nodes
 from tunefarm_tuning.frontend.onnx.reference.inferred_types import with_inferred_types
 
 
 def mend_nodes(model: onnx.ModelProto) -> None:
     """Mend the nodes of a model, which is changed.
 
+    - What the file says of the result of `Cast` is dropped if the node says another type, as after a conversion to float16.
     - `Transpose` counts axes from the end, as PyTorch's exporter writes `permute(0, -2, -1, 1)`: they are counted from the front.
     - `GridSample` of floats reads a float64 grid, for which ONNX Runtime has no kernel: the grid is cast to float32.
     """
+    for graph in all_graphs(model.graph):
+        _drop_other_types(graph)
     for node in all_nodes(model.graph):
         if node.domain in ONNX_DOMAINS and node.op_type == "Transpose":
             _count_from_the_front(node)
     if any(_samples(node) for node in model.graph.node):
         _narrow_grids(model)
+
+
+def _drop_other_types(graph: onnx.GraphProto) -> None:
+    cast_to = {
+        name: attribute.i
+        for node in graph.node
+        if node.domain in ONNX_DOMAINS and node.op_type == "Cast"
+        for name in node.output
+        for attribute in node.attribute
+        if attribute.name == "to"
+    }
+    kept = [
+        value
+        for value in graph.value_info
+        if cast_to.get(value.name, value.type.tensor_type.elem_type) == value.type.tensor_type.elem_type
+    ]
+    if len(kept) < len(graph.value_info):
+        changed = onnx.GraphProto(value_info=kept)  # copies: the graph's own go with the next line
+        del graph.value_info[:]
+        graph.value_info.extend(changed.value_info)
 
 
 def _count_from_the_front(node: onnx.NodeProto) -> None:

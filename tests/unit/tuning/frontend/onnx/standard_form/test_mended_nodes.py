@@ -70,3 +70,20 @@ def test_grids_as_wide_as_the_image_stay(dtype: int, grid_dtype: int) -> None:
     model = sampled(dtype, grid_dtype)
     before = model.SerializeToString(deterministic=True)
     assert in_standard_form(model).SerializeToString(deterministic=True) == before
+
+
+def test_a_cast_says_the_type_of_its_result_whatever_the_file_says() -> None:
+    g = GraphBuilder()
+    x = g.input("x", [2, 3], TensorProto.FLOAT16)
+    wide = g.node("Cast", x, to=TensorProto.FLOAT)
+    kept = g.node("Relu", wide)
+    g.output(g.node("Cast", kept, to=TensorProto.FLOAT16), None, TensorProto.FLOAT16)
+    model = g.model()
+    for name, dtype in ((wide, TensorProto.FLOAT16), (kept, TensorProto.FLOAT)):
+        model.graph.value_info.append(onnx.helper.make_tensor_value_info(name, dtype, [2, 3]))
+    values = np.array([[1, -2, 3], [-4, 5, -6]], np.float16)
+    with pytest.raises(Exception, match="does not match expected type"):
+        run(model, x=values)
+    mended = in_standard_form(model)
+    assert (run(mended, x=values) == np.maximum(values, 0)).all()
+    assert [value.name for value in mended.graph.value_info] == [kept]
