@@ -134,8 +134,17 @@ class Job(Shown, Answer):
     @property
     def searches(self) -> bool:
         """Whether it searches; a job that does not is compiled from what is on record."""
+        return self._options.get("search") is not False
+
+    @property
+    def precision(self) -> str:
+        """The format of stored weights: ``as-model`` unless another was asked for."""
+        return str(self._options.get("precision", "as-model"))
+
+    @property
+    def _options(self) -> Mapping[str, Any]:
         options = self.raw.get("options")
-        return not isinstance(options, dict) or options.get("search") is not False
+        return options if isinstance(options, dict) else {}
 
     @property
     def target_text(self) -> str:
