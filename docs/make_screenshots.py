@@ -44,7 +44,7 @@ def main() -> int:
         with EmbeddedFarm(Path(folder) / "farm") as farm:
             farm.wait_ready()
             with Client(farm.url, farm.api_key) as client:
-                job = client.tune(model, minutes=options.seconds / 60.0)
+                job = client.tune(model, seconds=options.seconds)
                 job.wait()
                 _photograph(browser, client, job)
                 if options.output is not None:

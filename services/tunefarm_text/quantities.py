@@ -201,8 +201,11 @@ def is_known(low: float | None, high: float | None) -> bool:
 
 
 def is_disturbed(ratios: Iterable[tuple[float | None, float | None]]) -> bool:
-    """Return whether the timing that ratios are of was disturbed, by the interval of each: there are some, and none is known."""
-    intervals = list(ratios)
+    """Return whether the timing that ratios are of was disturbed, by the interval of each: there are some, and none is known.
+
+    A ratio of exactly one is of an artifact that fell back to the untuned network, so it tells nothing.
+    """
+    intervals = [interval for interval in ratios if interval != (1.0, 1.0)]
     return bool(intervals) and not any(is_known(low, high) for low, high in intervals)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,7 +73,7 @@ def list_models(
     order = None if sort is ModelSort.NEWEST else sort.value
     with server.connect() as client:
         matching = client.models.all(state=state, tags=tag or (), text=search, order=order)
-        models = list(islice(matching, limit))
+        models = out.first(matching, limit)
     out.items(
         models,
         {

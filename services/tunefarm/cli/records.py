@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -100,7 +99,7 @@ def list_records(
     """List records. With --json, one record a line."""
     with server.connect() as client:
         records = client.records.all(**matching.keywords(), outcome=outcome)
-        _print(out, list(islice(records, limit)))
+        _print(out, out.first(records, limit))
 
 
 @command(app, "best")
@@ -112,7 +111,7 @@ def list_best(
 ) -> None:
     """List the fastest record of every workload, target, device model and toolchain. With --json, one record a line."""
     with server.connect() as client:
-        _print(out, list(islice(client.records.best(**matching.keywords()), limit)))
+        _print(out, out.first(client.records.best(**matching.keywords()), limit))
 
 
 @command(app, "export")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,7 +34,7 @@ SweepId = Annotated[
 def list_sweeps(out: Output, server: Server, limit: Limit = 50) -> None:
     """List the sweeps, newest first."""
     with server.connect() as client:
-        sweeps = list(islice(client.sweeps.all(), limit))
+        sweeps = out.first(client.sweeps.all(), limit)
     out.items(
         sweeps,
         {

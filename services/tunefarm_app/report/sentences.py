@@ -8,6 +8,7 @@ from tunefarm_app.report.precision_sections import ReportPrecision, ReportStored
 from tunefarm_app.report.sections import (
     ReportBaseline,
     ReportChecks,
+    ReportDisturbance,
     ReportLatency,
     ReportRatio,
     ReportTiming,
@@ -174,14 +175,7 @@ def rough_latencies(latency: ReportLatency | None) -> list[str]:
     if disturbance is not None:
         if not wide:
             return []
-        why = (
-            f"other work took {quantities.figures(disturbance.others_cores)} cores on average, and "
-            f"{plural(disturbance.dropped, 'timing')} of {disturbance.blocks} {'does' if disturbance.dropped == 1 else 'do'} not count"
-            f"{', of the others only the fastest inferences' if disturbance.of_fastest else ''}"
-            if disturbance.others_cores is not None
-            else "the samples vary"
-        )
-        return [f"The speed-up of the artifact is known only roughly: {why}. {again}."]
+        return [f"The speed-up of the artifact is known only roughly: {_other_work(disturbance)}. {again}."]
     named = {
         "the artifact": latency.tuned,
         **{latency.title(name): timing for name, timing in latency.others().items()},
@@ -194,6 +188,20 @@ def rough_latencies(latency: ReportLatency | None) -> list[str]:
     if not rough:
         return []
     return [f"These latencies are rough: samples vary by {' and '.join(rough)} of their median. {again}."]
+
+
+def _other_work(disturbance: ReportDisturbance) -> str:
+    """Return what other work did to a timing, as far as that is known."""
+    if disturbance.others_cores is None:
+        return "the samples vary"
+    dropped, fastest = disturbance.dropped, disturbance.of_fastest
+    if dropped:
+        verb = "does" if dropped == 1 else "do"
+        counted = f", and {plural(dropped, 'timing')} of {disturbance.blocks} {verb} not count"
+        counted += ", of the others only the fastest inferences" if fastest else ""
+    else:
+        counted = ", and only the fastest inferences count" if fastest else ""
+    return f"other work took {quantities.figures(disturbance.others_cores)} cores on average{counted}"
 
 
 def exceeding_kernels(parts: ReportBreakdown | None, latency: ReportLatency | None) -> list[str]:

@@ -58,6 +58,10 @@ def test_files_and_precisions_are_one_sweep(
     run("sweeps", "report", sweep.id, "--html", tmp_path / "r.html")
     assert sweep.id in (tmp_path / "r.html").read_text()
     assert "there is no sweep nothing" in run("sweeps", "show", "nothing", code=3).stderr
+    listed = run("jobs", "list", "--limit", 4)
+    assert [word in listed.stdout.split() for word in ("precision", "float16-weights")] == [True, True]
+    assert "only the first" not in listed.stderr
+    assert "only the first 3 are listed: --limit 6 lists more" in run("jobs", "list", "-n", 3).stderr
     wild = {name: {"value": 2.0, "low": 0.01, "high": 40.0} for name in ("untuned", "onnxruntime")}
     with farm.services.uow.write() as repos:
         repos.jobs.set_numbers(

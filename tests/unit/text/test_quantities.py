@@ -147,3 +147,10 @@ def test_the_unit_fits_the_quantity() -> None:
 def test_a_speed_up_names_what_it_is_over() -> None:
     assert q.over("1.24×", "ONNX Runtime") == "1.24× ONNX Runtime"
     assert q.over(q.speedup(1.0, 0.1, 33.0), "ONNX Runtime") == "not known (ONNX Runtime)"
+
+
+def test_a_ratio_to_itself_does_not_tell_that_a_timing_was_quiet() -> None:
+    itself, wild, known = (1.0, 1.0), (0.01, 4.0), (1.0, 1.3)
+    assert q.is_disturbed([itself, wild]), "an artifact that fell back is its untuned network"
+    assert not q.is_disturbed([itself, wild, known])
+    assert not q.is_disturbed([itself])

@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -89,6 +90,13 @@ class Output:
             self.data(data)
         else:
             self.text(text)
+
+    def first(self, items: Iterable[T], limit: int) -> list[T]:
+        """Return so many of the items at most, and say so if there are more."""
+        taken = list(islice(items, limit + 1))
+        if len(taken) > limit:
+            self.note(f"only the first {limit:,} are listed: --limit {2 * limit} lists more")
+        return taken[:limit]
 
     def items(
         self,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -47,7 +46,7 @@ def list_audit(
 ) -> None:
     """List the audit log, newest first. With --json, one entry a line."""
     with server.connect() as client:
-        entries = list(islice(client.audit.all(actor=key, action=action, subject=subject), limit))
+        entries = out.first(client.audit.all(actor=key, action=action, subject=subject), limit)
     out.items(
         entries,
         {

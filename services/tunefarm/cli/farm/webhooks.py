@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Annotated
 
 import typer
@@ -117,7 +116,7 @@ def list_deliveries(
 ) -> None:
     """List a webhook's deliveries and their results, newest first."""
     with server.connect() as client:
-        deliveries = list(islice(client.webhooks.deliveries(webhook_id, state=state), limit))
+        deliveries = out.first(client.webhooks.deliveries(webhook_id, state=state), limit)
     out.items(
         deliveries,
         {

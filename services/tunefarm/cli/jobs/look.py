@@ -17,7 +17,7 @@ from tunefarm.cli.base.options import Limit, Tags, Text
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.base.references import find_job, find_model, find_sweep
 from tunefarm_text import quantities
-from tunefarm_text.job_terms import COMPARED_TIMES, RUNTIMES, STOPS, runtime_title
+from tunefarm_text.job_terms import COMPARED_TIMES, PRECISIONS, RUNTIMES, STOPS, runtime_title
 
 if TYPE_CHECKING:
     from tunefarm.client import ComparedKernel, Job
@@ -99,10 +99,11 @@ def list_jobs(
             text=search,
             order=order,
         )
-        jobs = list(islice(matching, limit))
+        jobs = out.first(matching, limit)
     # Targets are long, and mostly the same: they are shown where they tell jobs apart, or name libraries.
     texts = {job.target_text for job in jobs}
     tell = len(texts) > 1 or any(job.target_text != job.target_key for job in jobs)
+    differ = any(job.precision != PRECISIONS[0] for job in jobs)
     out.items(
         jobs,
         {
@@ -110,6 +111,7 @@ def list_jobs(
             "state": lambda job: job.state,
             "model": lambda job: job.model_name or job.model_id,
             **({"target": lambda job: job.target_text} if tell else {}),
+            **({"precision": lambda job: job.precision} if differ else {}),
             "pool": lambda job: job.device_key,
             ">trials": lambda job: job.trials,
             ">failed": lambda job: job.failures,
@@ -256,8 +258,7 @@ def list_trials(
     with server.connect() as client:
         job_id = find_job(client, job_id)
         matching = (trial for trial in client.jobs.trials(job_id) if not failed or trial.outcome != "ok")
-        chosen = islice(matching, limit)
-        trials = chosen if out.json else list(chosen)
+        trials = islice(matching, limit) if out.json else out.first(matching, limit)
         out.items(
             trials,
             {
@@ -313,7 +314,7 @@ def show_state(out: Output, job: Job) -> None:
         ("target", job.target_text),
         ("devices", job.device_key),
         ("tuner", f"{job.tuner}, seed {job.seed}"),
-        ("precision", str(job.raw.get("options", {}).get("precision", "as-model"))),
+        ("precision", job.precision),
         *(("other shapes", "no code for them") for _ in range(_leaves_out_other_shapes(job))),
         *(
             ("also timed", ", ".join(job.raw["options"]["baselines"]))

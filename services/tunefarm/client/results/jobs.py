@@ -134,8 +134,12 @@ class Job(Shown, Answer):
     @property
     def searches(self) -> bool:
         """Whether it searches; a job that does not is compiled from what is on record."""
-        options = self.raw.get("options")
-        return not isinstance(options, dict) or options.get("search") is not False
+        return (self.raw.get("options") or {}).get("search") is not False
+
+    @property
+    def precision(self) -> str:
+        """The format of stored weights: ``as-model`` unless another was asked for."""
+        return str((self.raw.get("options") or {}).get("precision", "as-model"))
 
     @property
     def target_text(self) -> str:
@@ -154,11 +158,8 @@ class Job(Shown, Answer):
         """The same in full: how it is known."""
         if self.network_latency_sec is None:
             kernels = quantities.latency(self.best_latency_sec)
-            return (
-                kernels
-                if self.best_latency_sec is None
-                else f"{kernels}, an estimate: the sum of the kernels' best times"
-            )
+            how = ", an estimate: the sum of the kernels' best times" if self.best_latency_sec else ""
+            return f"{kernels}{how}"
         timed = min(self.networks, key=lambda network: network.latency_sec, default=None)
         text = quantities.latency(self.network_latency_sec)
         if timed is None or self.artifact_id is not None:

@@ -223,6 +223,7 @@ def _measured(job: ComparedJob) -> list[_Measured]:
         for network in job.networks
     ]
     if job.artifact_bytes is not None and job.is_measured and job.latency_sec:
+        disturbed = ", disturbed by other work" if job.is_disturbed else ""
         if job.tuned_sec and (untuned := job.ratios.get("untuned")) is not None:
             untuned_sec = untuned.value * job.latency_sec
             points.insert(
@@ -233,7 +234,7 @@ def _measured(job: ComparedJob) -> list[_Measured]:
                     low_sec=untuned_sec,
                     high_sec=untuned_sec,
                     is_artifact=False,
-                    title=f"{job.model_name}: {latency(untuned_sec)}, untuned, measured at the compile",
+                    title=f"{job.model_name}: {latency(untuned_sec)}, untuned, measured at the compile{disturbed}",
                 ),
             )
         points.append(
@@ -243,7 +244,7 @@ def _measured(job: ComparedJob) -> list[_Measured]:
                 low_sec=job.latency_sec,
                 high_sec=job.latency_sec,
                 is_artifact=True,
-                title=f"{job.model_name}: {latency(job.latency_sec)}, the artifact{', disturbed by other work' if job.is_disturbed else ''}",
+                title=f"{job.model_name}: {latency(job.latency_sec)}, the artifact{disturbed}",
             )
         )
     return points

@@ -106,7 +106,9 @@ def test_a_job_whose_search_timed_no_network_has_the_points_of_its_compile(farm)
 def test_a_disturbed_latency_and_another_computation_are_called_so(browser: Browser, farm) -> None:
     farm.add_device()
     model = farm.ready_model(Scenario(tasks=1))
-    disturbed, quiet = (farm.submit(model, trials=8, seed=seed).id for seed in range(2))
+    disturbed, quiet = (
+        farm.submit(model, trials=8, precision=precision).id for precision in ("as-model", "float16-weights")
+    )
     farm.run()
     wild = {"value": 2.0, "low": 0.01, "high": 40.0}
     other = {"value": 1.7, "low": 1.69, "high": 1.71, "comparable": False}
@@ -121,13 +123,11 @@ def test_a_disturbed_latency_and_another_computation_are_called_so(browser: Brow
     assert "not known" in first
     assert "disturbed" not in second
     assert "1.70× computes something else" in second
+    assert ["float16-weights" in row for row in (first, second)] == [False, True]
+    (label,) = (box.text for box in page.all("label") if quiet[-6:] in box.text)
+    assert "float16-weights" in label
     titles = [title.text for title in page.element("svg", class_="curves").all("title")]
-    assert [
-        title.endswith("the artifact, disturbed by other work") for title in titles if "artifact" in title
-    ] == [
-        True,
-        False,
-    ]
+    assert [title.endswith(", disturbed by other work") for title in titles] == [True, True, False]
 
 
 def test_only_kernels_of_two_jobs_are_compared(browser: Browser, farm) -> None:

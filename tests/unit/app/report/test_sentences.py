@@ -46,6 +46,10 @@ def test_a_rough_speed_up_says_what_other_work_did_and_what_counts(report: JobRe
     assert "1 timing of 40 does not count" in single
     fastest = disturbance.model_copy(update={"of_fastest": True})
     assert said(fastest) == [f"{why}, of the others only the fastest inferences. {again}"]
+    (all_count,) = said(disturbance.model_copy(update={"dropped": 0}))
+    assert all_count.endswith(f"1.30 cores on average. {again}")
+    (none_dropped,) = said(fastest.model_copy(update={"dropped": 0}))
+    assert none_dropped.endswith(f"1.30 cores on average, and only the fastest inferences count. {again}")
 
 
 def test_a_speed_up_that_is_not_known_is_no_number_of_times(report: JobReport) -> None:
