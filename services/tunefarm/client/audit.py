@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Unpack
 
-from tunefarm.client.filters import ALL, AuditFilters, filter_query, takes_filters
+from tunefarm.client.filters import PAGE_OF_ALL, AuditFilters, filter_query, takes_filters
 from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.http.paging import Page, get_page, walk
 from tunefarm.client.http.transport import Resource
@@ -90,7 +90,7 @@ class AsyncAudit(Resource):
         Args:
             **filters
         """
-        query = {**filter_query(filters, AuditFilters), "limit": ALL}
+        query = {**filter_query(filters, AuditFilters), "limit": PAGE_OF_ALL}
         return walk(self._transport, "audit", query, AuditEntry.read)
 
     async def export(self, file: Path | str, *, after: int = 0) -> Path:

@@ -10,7 +10,7 @@ from tunefarm.client.keywords import check_names, named_keywords
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-ALL = 500
+PAGE_OF_ALL = 500
 """Items per page where all are read."""
 
 

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from typing import Unpack
 
-from tunefarm.client.filters import ALL, JobFilters, filter_query, takes_filters
+from tunefarm.client.filters import PAGE_OF_ALL, JobFilters, filter_query, takes_filters
 from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.http.paging import Page, get_page, walk
 from tunefarm.client.http.transport import Query, segment
@@ -95,7 +95,7 @@ class AsyncJobs(AsyncJobResults):
         Args:
             **filters
         """
-        query = {**filter_query(filters, JobFilters), "limit": ALL}
+        query = {**filter_query(filters, JobFilters), "limit": PAGE_OF_ALL}
         return walk(self._transport, "jobs", query, Job.read)
 
     async def cancel(self, job_id: str) -> Job:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from tunefarm.client.errors import ModelFailedError
-from tunefarm.client.filters import ALL, ModelFilters, filter_query, takes_filters
+from tunefarm.client.filters import PAGE_OF_ALL, ModelFilters, filter_query, takes_filters
 from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.http.paging import Page, get_all, get_page, walk
 from tunefarm.client.http.streams import ByteProgress
@@ -118,7 +118,7 @@ class AsyncModels(Resource):
         Args:
             **filters
         """
-        query = {**filter_query(filters, ModelFilters), "limit": ALL}
+        query = {**filter_query(filters, ModelFilters), "limit": PAGE_OF_ALL}
         return walk(self._transport, "models", query, Model.read)
 
     async def change(

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Unpack
 
-from tunefarm.client.filters import ALL, BestFilters, RecordFilters, filter_query, takes_filters
+from tunefarm.client.filters import PAGE_OF_ALL, BestFilters, RecordFilters, filter_query, takes_filters
 from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.http.paging import Page, get_page, walk
 from tunefarm.client.http.transport import Resource, segment
@@ -39,7 +39,7 @@ class AsyncRecords(Resource):
         Args:
             **filters
         """
-        query = {**filter_query(filters, RecordFilters), "limit": ALL}
+        query = {**filter_query(filters, RecordFilters), "limit": PAGE_OF_ALL}
         return walk(self._transport, "records", query, Record.read)
 
     @takes_filters(BestFilters)

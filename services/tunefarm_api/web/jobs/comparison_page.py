@@ -95,7 +95,7 @@ def comparison_page(
 ) -> HTMLResponse:
     """Jobs side by side; with fewer than two, the choice of others alone, of those with a text if there is one."""
     text = text.strip()
-    chosen = [text for text in dict.fromkeys(name.strip() for name in job) if text]
+    chosen = list(filter(None, dict.fromkeys(name.strip() for name in job)))
     with services.uow.read() as repos:
         comparison = compare_jobs(repos, chosen) if LEAST <= len(chosen) <= MOST else None
         given = [repos.jobs.get(job_id) for job_id in chosen]
@@ -106,6 +106,8 @@ def comparison_page(
     offered = {job.id: (names[job.model_id], job) for job in (*given, *same)} | {
         listed.job.id: (listed.model_name, listed.job) for listed in newest
     }
+    shown = list(offered.values())[:_OFFERED]
+    matches = {listed.job.id for listed in newest} if text else offered
     return page(
         "comparison.html",
         request,
@@ -125,9 +127,10 @@ def comparison_page(
         compared_times=COMPARED_TIMES,
         kernels=shared[:_KERNELS_SHOWN],
         shared=len(shared),
-        offered=list(offered.values())[:_OFFERED],
+        offered=shown,
         text=text,
         matching=matching,
+        unlisted=matching - sum(job.id in matches for _, job in shown),
         width=WIDTH,
         height=HEIGHT,
     )

@@ -179,3 +179,13 @@ def test_an_old_job_is_found_by_a_text(browser: Browser, farm) -> None:
     page = browser.page("/jobs/compare?text=potato")
     assert "No job matches." in page.text
     assert "There are no jobs yet." not in page.text
+
+
+def test_matches_that_chosen_jobs_leave_no_room_for_are_told(browser: Browser, farm) -> None:
+    farm.add_device()
+    model = farm.ready_model(Scenario(tasks=1))
+    chosen = [farm.submit(model, trials=8, seed=seed).id for seed in range(2)]
+    for seed in range(12):
+        farm.submit(model, trials=8, seed=seed, tags=("dozen",))
+    page = browser.page(f"/jobs/compare?job={chosen[0]}&job={chosen[1]}&text=dozen")
+    assert "12 jobs match; the newest are listed." in page.text
