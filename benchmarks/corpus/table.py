@@ -86,7 +86,9 @@ def _totals(
     groups = {
         "ONNX files": [pair for pair in tried if not pair[0].is_architecture and pair[0].suffix == ".onnx"],
         "TFLite files": [pair for pair in tried if pair[0].suffix == ".tflite"],
-        "architectures of torchvision, timm and transformers": [pair for pair in tried if pair[0].is_architecture],
+        "architectures of torchvision, timm and transformers": [
+            pair for pair in tried if pair[0].is_architecture
+        ],
         "all": list(tried),
     }
     rows = []
