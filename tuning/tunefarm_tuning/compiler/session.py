@@ -274,13 +274,8 @@ class CompileSession:
         """
         self._reload()
         tuned = _tuned(record) if record else None
-        params = {
-            "name": name,
-            "path": str(path),
-            "tuned": tuned,
-            "default_schedules": default_schedules,
-            "packs": packs,
-        }
+        how = {"default_schedules": default_schedules, "packs": packs}
+        params = {"name": name, "path": str(path), "tuned": tuned, **how}
         self._child.call("build_kernel", params, timeout_sec=self._limits.kernel_sec)
 
     def build_ahead(

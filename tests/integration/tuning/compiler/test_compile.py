@@ -310,17 +310,9 @@ class WrongDefaults(CompileSession):
         super().__init__(model, *args)
         self._other = CompileSession(wrong, *args)
 
-    def build_kernel(
-        self,
-        name: str,
-        path: Path,
-        record: TuningRecord | None,
-        *,
-        default_schedules: bool = True,
-        packs: bool = True,
-    ) -> None:
-        if record is not None or not default_schedules:
-            super().build_kernel(name, path, record, default_schedules=default_schedules, packs=packs)
+    def build_kernel(self, name: str, path: Path, record: TuningRecord | None, **how: bool) -> None:
+        if record is not None or not how.get("default_schedules", True):
+            super().build_kernel(name, path, record, **how)
         else:
             self._other.build_kernel(self._other.load().tasks[0].name, path, None)
 
