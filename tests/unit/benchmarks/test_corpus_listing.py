@@ -56,7 +56,7 @@ def test_architectures_have_one_input_with_a_shape() -> None:
     for network in CORPUS:
         if network.is_architecture:
             (shape,) = network.shapes.values()
-            assert len(shape) >= 4, network.name
+            assert len(shape) >= 2  # a text's, or a sound's, network.name
 
 
 @pytest.mark.parametrize(
