@@ -51,7 +51,7 @@ wheel: setup ## Build the wheel into dist/
 	$(UV) build --wheel --out-dir dist
 
 .PHONY: demo
-demo: setup ## Tune a ResNet-18 end to end on this machine (about two minutes)
+demo: setup ## Tune a ResNet-18 end to end on this machine (about three minutes)
 	$(BIN)/python examples/demo.py $(DEMO_ARGS)
 
 # Which of the long tests and of the cases of large matrices run: no, all, or a Git revision (those that a change since then

@@ -3,7 +3,7 @@
 Usage::
 
     make demo
-    python examples/demo.py [--seconds 60] [--output demo-output] [--network resnet18|tiny]
+    python examples/demo.py [--seconds 120] [--output demo-output] [--network resnet18|tiny]
 
 It starts a farm in a fresh folder (Valkey, gateway, API, worker and device agent as child processes), writes the network,
 uploads it, tunes it for this machine's CPU, downloads the artifact, runs it beside ONNX Runtime, and prints what came of it.
@@ -61,7 +61,7 @@ def main() -> int:
         description="Tune a network end to end on this machine, in a farm of its own that is gone afterwards."
     )
     parser.add_argument(
-        "--seconds", type=float, default=60.0, help="wall-clock of the whole job (default: %(default)g)"
+        "--seconds", type=float, default=120.0, help="wall-clock of the whole job (default: %(default)g)"
     )
     parser.add_argument(
         "--output",
