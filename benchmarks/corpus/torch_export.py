@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.corpus.listing import ARCHITECTURE_LIBRARIES
+
 from tunefarm_tuning import import_torch
 from tunefarm_tuning.core.errors import InvalidInputError, TunefarmError
 
@@ -30,7 +32,7 @@ _declared: list[Any] = []
 def main(arguments: Sequence[str] | None = None) -> int:
     """Export an architecture; the last line printed has ``code`` (empty on success) and ``message``."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("library", choices=("torchvision", "timm", "transformers"))
+    parser.add_argument("library", choices=ARCHITECTURE_LIBRARIES)
     parser.add_argument("name", help="of transformers: a type of models, and settings of its configuration")
     parser.add_argument("--shape", type=int, nargs="+", required=True)
     parser.add_argument("--output", type=Path, required=True)
@@ -67,7 +69,7 @@ def export(library: str, name: str, shape: Sequence[int], output: Path) -> None:
 
 
 def _transformer(torch: Any, name: str, shape: Sequence[int]) -> tuple[Any, tuple[Any, ...]]:
-    """Return a model whose result is the last layer's output, and its input: ids if the shape is that of a text."""
+    """Return a model whose result is the last layer's output, and its input: ids for a model that reads them."""
     import transformers
 
     kind, *settings = name.split()

@@ -113,13 +113,7 @@ class OtherShapes:
 
 def keeps_compiler(request: CompileRequest) -> bool:
     """Return whether this phase uses the compiler of the phases before, which has loaded the network; that of a large file is closed early, for its memory."""
-    return (
-        request.other_shapes
-        and not request.on_gpu
-        and not request.model.parts
-        and _has_open_sizes(request.model)
-        and request.model.path.stat().st_size <= _KEEPS_UP_TO_BYTES
-    )
+    return _why_never(request) is None and request.model.path.stat().st_size <= _KEEPS_UP_TO_BYTES
 
 
 def add_other_shapes(
@@ -149,14 +143,8 @@ def add_other_shapes(
 
 def _why_none(request: CompileRequest, checked: CheckedModel, built: BuiltModels) -> str | None:
     """Return why the network gets no code for other shapes: empty if its file leaves no dimension open; None if it may get it."""
-    if not _has_open_sizes(request.model):
-        return ""
-    if not request.other_shapes:
-        return "not asked for"
-    if request.on_gpu:
-        return "there is no such code for GPUs"
-    if request.model.parts:
-        return "ONNX Runtime runs parts of the network"
+    if (reason := _why_never(request)) is not None:
+        return reason
     if checked.untuned.unscheduled or built.untuned.unscheduled:
         return "default schedules do not work for this network"
     optional_sec = request.optional_sec
@@ -165,8 +153,16 @@ def _why_none(request: CompileRequest, checked: CheckedModel, built: BuiltModels
     return None
 
 
-def _has_open_sizes(model: Model) -> bool:
-    return any(spec.name in model.binding.shapes for spec in model.inputs)
+def _why_never(request: CompileRequest) -> str | None:
+    """Return the reason that is known before anything is compiled, as `_why_none`."""
+    model = request.model
+    if not any(spec.name in model.binding.shapes for spec in model.inputs):
+        return ""
+    if not request.other_shapes:
+        return "not asked for"
+    if request.on_gpu:
+        return "there is no such code for GPUs"
+    return "ONNX Runtime runs parts of the network" if model.parts else None
 
 
 def _add(

@@ -30,9 +30,9 @@ def names_in(key: Key) -> list[str]:
 
 def size_of(key: Key, sizes: Mapping[Key, int]) -> int | None:
     """Return the size that a dimension's name computes of others; None if it does not, or one of them is not known."""
-    formula = formula_of(key)
-    known = {name: sizes[name] for name in names_in(key) if name in sizes}
-    size = value_of(formula, known) if formula is not None and len(known) == len(names_in(key)) else None
+    formula, names = formula_of(key), names_in(key)
+    known = {name: sizes[name] for name in names if name in sizes}
+    size = value_of(formula, known) if formula is not None and len(known) == len(names) else None
     return size if size is not None and 0 < size <= _MAX_SIZE else None
 
 
