@@ -138,8 +138,7 @@ def _register(
                 model = _replace_unbound(repos, model)
         elif model.state is ModelState.FAILED and _may_succeed_now(model):
             model = repos.models.set_importing(model.id)
-            while repos.steps.find(StepKind.IMPORT, model.id, round_) is not None:
-                round_ += 1
+            round_ = repos.steps.next_round(StepKind.IMPORT, model.id)
         else:
             return SubmittedModel(model=model, created=False), None
         step = repos.steps.add(StepKind.IMPORT, subject_id=model.id, model_id=model.id, round=round_)
