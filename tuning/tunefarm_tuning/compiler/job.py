@@ -52,7 +52,7 @@ class CompileJob:
                 else None
             )
             built = build_models(request, loaded, kernels)
-            if not keeps_compiler(request):
+            if loaded.untuned.compiler is None and not keeps_compiler(request):
                 loaded.compiler.close()  # the later phases need its memory
             checked = check_model(request, loaded, built, self.open_compiler)
             timed = time_model(request, loaded, built, checked, self.open_compiler)

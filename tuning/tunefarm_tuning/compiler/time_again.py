@@ -13,7 +13,7 @@ from tunefarm_tuning.artifact.reading import fetch_library, fetch_parts, manifes
 from tunefarm_tuning.compiler.baselines import open_baselines
 from tunefarm_tuning.compiler.model_timing import SideBySide, time_models
 from tunefarm_tuning.compiler.phases.load import opened
-from tunefarm_tuning.compiler.phases.untuned import build_untuned
+from tunefarm_tuning.compiler.phases.untuned import untuned_model
 from tunefarm_tuning.compiler.report import why_no_baseline
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
 from tunefarm_tuning.core.cancellation import Cancellation
@@ -158,9 +158,9 @@ class _Timing:
     def _build_untuned(self, target: Target, folder: Path) -> Path:
         """Build the network untuned; the compiler is gone then, since its memory is needed."""
         session = CompileSession(self.model, target, folder, self.limits, self.precision, self.objects)
-        with opened(session, self.cancellation) as compiler, compiling("compiling the model untuned"):
+        with opened(session, self.cancellation) as compiler, compiling("preparing the model"):
             compiler.load()
-            return build_untuned(compiler, folder).library
+            return untuned_model(compiler, folder).build()
 
     def _open_reference(self, stack: ExitStack, folder: Path, threads: int) -> Reference:
         reference = Reference(

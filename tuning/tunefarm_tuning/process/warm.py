@@ -14,12 +14,12 @@ from contextlib import suppress
 from types import MappingProxyType
 
 from tunefarm_tuning.core.cancellation import Closing
-from tunefarm_tuning.process.running import RunningChild, is_background
+from tunefarm_tuning.process.running import HUGE_PAGES, RunningChild, is_background
 
 _COMPILE = "tunefarm_tuning.tvm.children.compile"
 _EARLY = ("tunefarm_tuning.tvm.children.import_network", _COMPILE)
 """Short-lived children whose start is waited for. Loading one's modules brings nearly all of the other's."""
-_ENVIRONMENT = MappingProxyType({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
+_ENVIRONMENT = MappingProxyType({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **HUGE_PAGES})
 """What libraries read when they are loaded; both kinds of children ask for it. The rest of an environment comes with the order."""
 
 

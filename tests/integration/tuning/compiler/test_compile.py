@@ -108,7 +108,9 @@ def test_a_second_compile_uses_what_the_first_one_compiled_and_checked(
     calls, compiled = spans_of_compile("second")
     assert compiled == 0
     assert calls["compile: build_kernel"] == calls["run: compare_kernel"] == 0
-    assert calls["compile: build_model"] == 2, "the untuned and the tuned network"
+    assert calls["compile: build_model"] in (1, 2), (
+        "the tuned network, and the untuned one unless it was timed"
+    )
     assert calls["run: check_model"] == calls["artifact: check"] > 0
 
 

@@ -77,9 +77,10 @@ def build_models(request: CompileRequest, loaded: LoadedModel, checked: CheckedK
         tuned = request.folder / "model-tuned.so" if records else untuned
 
         def build_direct() -> Path:
+            if not records:
+                return loaded.untuned.build()
             try:
-                if records:
-                    loaded.compiler.build_model(tuned, records)
+                loaded.compiler.build_model(tuned, records)
             except ChildClosed:
                 raise
             except (ChildFailed, InvalidInputError) as error:

@@ -148,7 +148,7 @@ def check_untuned(
 ) -> CheckedModel:
     """Compare the untuned network's outputs; build it with unscheduled loops if its default schedules are wrong."""
     try:
-        comparison = _run_untuned(request, loaded, untuned.library)
+        comparison = _run_untuned(request, loaded, untuned.build())
         checked = CheckedModel(library=untuned.library, comparison=comparison, untuned=untuned)
         if comparison.ok:
             return checked

@@ -1,4 +1,4 @@
-"""The phase ``load``: start the child processes, load the network in each, and build it untuned meanwhile."""
+"""The phase ``load``: start the child processes, load the network in each, and build it untuned meanwhile, unless earlier timings will do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tunefarm_tuning.artifact.onednn_library import ONEDNN
 from tunefarm_tuning.compiler.alternatives import kernels_to_time, largest_first
 from tunefarm_tuning.compiler.kernel_validation import kernel_facts
 from tunefarm_tuning.compiler.model_comparison import rounding_of
-from tunefarm_tuning.compiler.phases.untuned import UntunedModel, build_untuned
+from tunefarm_tuning.compiler.phases.untuned import UntunedModel, build_unless_timed
 from tunefarm_tuning.compiler.references import References
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.compiler.session import CompileSession, KernelInfo, LoadedInfo
@@ -59,7 +59,7 @@ class LoadedModel:
         compiler: Builds kernels and networks. It is closed once the networks are built, unless `other_shapes.keeps_compiler`.
         references: ONNX Runtime for each set of shapes.
         runs: `Reference.runs` of the first.
-        untuned: The network without any record, built while the reference ran.
+        untuned: The network without any record, built while the reference ran, if it was.
         sets: Inputs and expected outputs of every set of shapes, the user's samples first, with the tolerance of the comparison.
         samples: A summary of each of the user's files.
     """
@@ -101,7 +101,9 @@ def load(
     with request.progress.phase("load"):
         # Most of the time, three processes import their libraries: they do so at the same time.
         loading = executor.submit(contextvars.copy_context().run, compiler.load)
-        building = executor.submit(contextvars.copy_context().run, build_untuned, compiler, request.folder)
+        building = executor.submit(
+            contextvars.copy_context().run, build_unless_timed, request, compiler, loading.result
+        )
         ahead = executor.submit(contextvars.copy_context().run, _build_ahead, request, compiler, loading)
         # CUDA's driver reserves far more address space than it uses.
         limits = ChildLimits(memory_bytes=None if request.on_gpu else request.limits.memory_bytes)
@@ -140,7 +142,8 @@ def load(
             warnings |= dict.fromkeys(library_warnings)
         with compiling("compiling the model"):
             untuned = building.result()
-            _load_on_device(request, runner, untuned.library)
+            if untuned.compiler is None:
+                _load_on_device(request, runner, untuned.library)
             ahead.result()
         runner.use_parts(info.parts, [part.to_json() for part in sets[0].parts])
         rounding = rounding_of(request.precision, info.storage)

@@ -17,10 +17,11 @@ from tunefarm_tuning.compiler.phases.check_model import CheckedModel, check_untu
 from tunefarm_tuning.compiler.phases.known_latency import LatencyCacheEntry, TimedBefore
 from tunefarm_tuning.compiler.phases.load import LoadedModel, OpenCompiler, sets_of
 from tunefarm_tuning.compiler.phases.partly_untuned import build_partly_untuned
+from tunefarm_tuning.compiler.phases.untuned import note_timed
 from tunefarm_tuning.compiler.report import why_no_baseline
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.compiler.runtime_parts import PartTimes, time_parts
-from tunefarm_tuning.core.latency import Latency
+from tunefarm_tuning.core.latency import Latency, is_quiet
 from tunefarm_tuning.measure.baselines.baseline import BaselineFacts
 from tunefarm_tuning.measure.device_run import RunFailed
 from tunefarm_tuning.measure.gpu.baseline import budget_sec, time_baselines
@@ -287,6 +288,7 @@ def _sample_entry(
         )
         if remember and (known := cached.known_latency(checked.library, loaded.runner)):
             return EntryTiming(latency=known[0], before=known[1], baselines=known[2]), False
+        checked.untuned.build()
         networks = SideBySide(
             device=loaded.runner,
             libraries=libraries,
@@ -305,6 +307,8 @@ def _sample_entry(
     latency.setdefault("tuned", latency["untuned"])
     if remember and slower is False:
         cached.note_latency(latency)
+        if is_quiet(list(latency.values())) is not False:
+            note_timed(request, loaded.info)
     return EntryTiming(latency=latency, baselines=baselines.facts), slower
 
 

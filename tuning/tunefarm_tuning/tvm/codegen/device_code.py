@@ -1,16 +1,19 @@
-"""Put machine code for GPUs in place of CUDA C, so that running a kernel needs no compiler.
+"""Write libraries: their list of modules, with machine code for GPUs in place of CUDA C, so that running a kernel needs no compiler.
 
 TVM 0.27 leaves the CUDA C of a GPU's kernels in the library, to be compiled on the device when it is loaded. (On a machine with a
 GPU this is so only because `tvm_target` asks for it.) `export` compiles it with ``nvcc`` while the library is made, and puts the
 machine code (a cubin) into the library's list of modules.
 
-That list is a table of bytes behind a symbol of an object file. Its format is that of TVM's ``ModulePackImports``; reading it checks
-the format. `with_symbol` changes the symbol without a compiler: 64-bit ELF, little-endian, as LLVM writes it.
+That list is a table of bytes behind a symbol of an object file; a network's weights are in it. Its format is that of TVM's
+``ModulePackImports``; reading it checks the format. LLVM takes a second for an object file of 100 MB, so it writes that of a short list,
+and `write_with_symbol` puts the bytes into it: 64-bit ELF, little-endian.
 """
 
 from __future__ import annotations
 
+import functools
 import struct
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +21,7 @@ from typing import Any
 
 import tvm
 import tvm_ffi
+from tvm import relax, te
 
 from tunefarm_tuning.core.errors import InvariantError
 from tunefarm_tuning.target.gpu_launch import KernelResources
@@ -126,50 +130,70 @@ def export(
     """
     kernels: list[KernelResources] = []
 
-    def pack(module: Any, is_system_lib: bool, prefix: str, folder: str) -> str:
-        return _pack(module, is_system_lib, prefix, Path(folder), target, kernels)
+    def pack(module: Any, _is_system_lib: bool, prefix: str, folder: str) -> str:
+        return _pack(module, prefix, Path(folder), target, kernels)
 
     def link_(path: str, objects: list[str], **_: Any) -> None:
         link(objects, path, target)
 
     link_.object_format = "o"  # type: ignore[attr-defined]  # else TVM asks a C compiler for the target triple
     module = library if isinstance(library, tvm.runtime.Module) else library.mod
-    pack_imports = pack if target.kind == "cuda" else None
     module.export_library(
         str(output),
         fcompile=link_,
-        fpack_imports=pack_imports,
+        fpack_imports=pack,
         addons=[str(file) for file in objects],
         workspace_dir=str(work_dir),
     )
     return tuple(kernels)
 
 
-def _pack(
-    module: Any,
-    is_system_lib: bool,
-    prefix: str,
-    folder: Path,
-    target: Target,
-    kernels: list[KernelResources],
-) -> str:
-    """Write the modules that a library imports, compiled, as an object file; add their kernels' resources to `kernels`."""
-    sources = [source.encode("utf-8") for source in cuda_sources(module)]
+def _pack(module: Any, prefix: str, folder: Path, target: Target, kernels: list[KernelResources]) -> str:
+    """Write the modules that a library imports as an object file, GPU code compiled; add its kernels' resources to `kernels`."""
+    packed = memoryview(tvm_ffi.get_global_func("runtime.ModulePackImportsToTensor")(module).numpy())
+    if target.kind == "cuda":
+        sources = [source.encode("utf-8") for source in cuda_sources(module)]
 
-    def machine_code(source: bytes) -> bytes:
-        code = compile_cuda(source, target, folder)
-        kernels.extend(code.kernels)
-        return code.data
+        def machine_code(source: bytes) -> bytes:
+            code = compile_cuda(source, target, folder)
+            kernels.extend(code.kernels)
+            return code.data
 
-    def compiled(blob: bytes) -> bytes:
-        return PackedModules.read(blob).compiled(sources, machine_code).to_bytes()
-
+        packed = memoryview(PackedModules.read(bytes(packed)).compiled(sources, machine_code).to_bytes())
     output = folder / f"{prefix}devc.o"
-    host = str(tvm_target(target).host)
-    packed = tvm_ffi.get_global_func("runtime.ModulePackImportsToLLVM")(module, is_system_lib, host, prefix)
-    packed.write_to_file(str(output), "o")
-    output.write_bytes(with_symbol(output.read_bytes(), f"{prefix}{SYMBOL}", compiled))
+    write_with_symbol(output, _short_list(target, prefix), f"{prefix}{SYMBOL}", packed)
     return str(output)
+
+
+@functools.lru_cache(maxsize=8)
+def _short_list(target: Target, prefix: str) -> bytes:
+    """Return an object file, for the target's host, of the list of modules of a library that does nothing."""
+    machine = tvm_target(target)
+    host = machine.host or machine
+    link_machine = tvm_ffi.get_global_func("relax.VMLink")
+    library = link_machine(relax.ExecBuilder(), host, _built(host), [], {})
+    packed = tvm_ffi.get_global_func("runtime.ModulePackImportsToLLVM")(library, False, str(host), prefix)
+    with tempfile.TemporaryDirectory(prefix="short-list-") as folder:
+        path = Path(folder, "list.o")
+        packed.write_to_file(str(path), "o")
+        return path.read_bytes()
+
+
+@functools.lru_cache(maxsize=8)
+def unused_library(target: Target) -> Any:
+    """Return a module with an unused kernel: TVM packs what a library imports beside such a module only."""
+    return _built(tvm_target(target))
+
+
+def _built(machine: tvm.target.Target) -> Any:
+    name = "tunefarm_nothing"
+    return tvm.tirx.build(tvm.IRModule({name: unused_kernel().with_attr("global_symbol", name)}), machine)
+
+
+def unused_kernel() -> tvm.tirx.PrimFunc:
+    """Return a kernel that copies a number."""
+    tensor = te.placeholder((1,), name="nothing")
+    return te.create_prim_func([tensor, te.compute((1,), lambda i: tensor[i])])
 
 
 def cuda_sources(module: Any) -> list[str]:
@@ -237,10 +261,16 @@ class _Section:
         return self.fields[5]
 
 
-def with_symbol(data: bytes, name: str, change: Callable[[bytes], bytes]) -> bytes:
-    """Return an object file with `change` applied to the content of its symbol.
+def write_with_symbol(path: Path, data: bytes, name: str, content: memoryview) -> None:
+    """Write an object file with another content of its symbol.
 
     The symbol's section moves to the end of the file; nothing may refer to bytes of it behind the symbol.
+
+    Args:
+        path: The file to write.
+        data: The object file.
+        name: The symbol.
+        content: Its new content.
 
     Raises:
         InvariantError: If the file has another format, or the symbol is not the last one of its section.
@@ -251,17 +281,18 @@ def with_symbol(data: bytes, name: str, change: Callable[[bytes], bytes]) -> byt
         section = sections[index]
         if start + size != section.size:
             raise ValueError(f"{name} is not the last in its section")
-        begin = section.offset + start
-        content = data[section.offset : begin] + change(data[begin : begin + size])
     except (ValueError, IndexError, struct.error) as error:
         raise InvariantError(f"an object file of TVM's cannot be read: {error}") from error
     edited = bytearray(data)
     edited += bytes(-len(edited) % _ALIGNMENT)
     fields = list(section.fields)
-    fields[4:6] = len(edited), len(content)
+    fields[4:6] = len(edited), start + len(content)
     _SECTION.pack_into(edited, section.header_offset, *fields)
-    _SYMBOL.pack_into(edited, offset, string, info, other, index, start, len(content) - start)
-    return bytes(edited + content)
+    _SYMBOL.pack_into(edited, offset, string, info, other, index, start, len(content))
+    with path.open("wb") as file:
+        file.write(edited)
+        file.write(data[section.offset : section.offset + start])
+        file.write(content)
 
 
 def _sections(data: bytes) -> list[_Section]:

@@ -6,7 +6,6 @@ ignores their target, and does not report misses.
 
 from __future__ import annotations
 
-import functools
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import relax, te
+from tvm import relax
 
 from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.target.target import Target
@@ -25,7 +24,7 @@ from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import pipeline_name, tvm_target
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, walk
 from tunefarm_tuning.tvm.codegen.cuda_compile import compile_all
-from tunefarm_tuning.tvm.codegen.device_code import cuda_sources, export
+from tunefarm_tuning.tvm.codegen.device_code import cuda_sources, export, unused_kernel, unused_library
 from tunefarm_tuning.tvm.codegen.kernel_objects import KernelObjects, kernel_objects
 from tunefarm_tuning.tvm.codegen.scheduled_build import (
     build_scheduled,
@@ -174,25 +173,12 @@ def _link_model(lowered: tvm.IRModule, target: Target, path: Path, objects: Kern
     }
     constants = dict((lowered.attrs or {}).get("const_name_to_constant", {}))
     library = tvm_ffi.get_global_func("relax.VMLink")(
-        builder, tvm_target(target), _nothing(target), [], constants
+        builder, tvm_target(target), unused_library(target), [], constants
     )
     with tempfile.TemporaryDirectory(prefix="objects-", dir=path.parent) as folder:
         files = objects.files(kernels, target, Path(folder))
         with span("link", SpanKind.LINK):
             export(library, path, Path(folder), target, objects=files)
-
-
-@functools.lru_cache(maxsize=8)
-def _nothing(target: Target) -> Any:
-    """Return a module with an unused kernel: TVM packs what a library imports beside such a module only."""
-    name = "tunefarm_nothing"
-    func = _unused_kernel().with_attr("global_symbol", name)
-    return tvm.tirx.build(tvm.IRModule({name: func}), tvm_target(target))
-
-
-def _unused_kernel() -> tvm.tirx.PrimFunc:
-    tensor = te.placeholder((1,), name="nothing")
-    return te.create_prim_func([tensor, te.compute((1,), lambda i: tensor[i])])
 
 
 def _with_a_kernel(module: tvm.IRModule) -> tvm.IRModule:
@@ -203,7 +189,7 @@ def _with_a_kernel(module: tvm.IRModule) -> tvm.IRModule:
     if any(isinstance(func, tvm.tirx.PrimFunc) for func in module.functions.values()):
         return module
     result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
-    result["nothing"] = _unused_kernel()
+    result["nothing"] = unused_kernel()
     return result
 
 
