@@ -12,6 +12,7 @@ UNTUNABLE: Mapping[str, str] = {
     "byte-dots": "it uses a dot product instruction that the search does not support; rules make its schedule",
     "recurrent": "its steps depend on each other and have a fixed order",
     "attention": "it computes an attention some rows at a time; rules make its schedule",
+    "pointwise-depthwise": "it computes two convolutions some rows at a time; rules make its schedule",
 }
 """Why a kernel is no tuning task (`tunefarm_tuning.tvm.tasks.extract.NotTunable`)."""
 

@@ -16,7 +16,7 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.relax_graph import entry_names, operator_name, static_shape
 from tunefarm_tuning.tvm.base.reshapes import is_reshape
 from tunefarm_tuning.tvm.base.serialization import module_to_text
-from tunefarm_tuning.tvm.base.tir import ATTENTION, CPU_ONLY, nodes_of, walk
+from tunefarm_tuning.tvm.base.tir import ATTENTION, CPU_ONLY, POINTWISE_DEPTHWISE, nodes_of, walk
 from tunefarm_tuning.tvm.kernels.weight_packing import kernel_calls, weights_of
 from tunefarm_tuning.tvm.tasks.workload_key import workload_key
 from tunefarm_tuning.workload.task import TensorSpec, TuningTask, Workload
@@ -44,6 +44,7 @@ class NotTunable(StrEnum):
     BYTE_DOTS = "byte-dots"  # of extractions by earlier releases, whose spaces had no smmla
     RECURRENT = "recurrent"  # computed step after step: its loops are written by hand
     ATTENTION = "attention"  # likewise
+    POINTWISE_DEPTHWISE = "pointwise-depthwise"  # likewise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +184,8 @@ def _why_not_tunable(func: tirx.PrimFunc) -> NotTunable | None:
         return NotTunable.RECURRENT
     if ATTENTION in func.attrs:
         return NotTunable.ATTENTION
+    if POINTWISE_DEPTHWISE in func.attrs:
+        return NotTunable.POINTWISE_DEPTHWISE
     if any(operator_name(call) in _CALLS_OUT for call in nodes_of(func.body, tvm.ir.Call)):
         return NotTunable.EXTERN_CALL
     has_loop = any(not _is_one(loop.extent) for loop in nodes_of(func.body, tirx.For))

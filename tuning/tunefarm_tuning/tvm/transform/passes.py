@@ -46,6 +46,7 @@ from tunefarm_tuning.tvm.transform.int8_products import multiply_int8
 from tunefarm_tuning.tvm.transform.int8_recurrences import multiply_rounded_states
 from tunefarm_tuning.tvm.transform.layout import convert_layout, convolve_channels_last
 from tunefarm_tuning.tvm.transform.legalization import CPU_RULES, GPU_RULES, write_scans
+from tunefarm_tuning.tvm.transform.pointwise_depthwise import fuse_depthwise
 from tunefarm_tuning.tvm.transform.simplify import (
     crop_kernels,
     drop_reshapes,
@@ -146,6 +147,10 @@ def _in_float32(context: PassContext) -> bool:
     return context.on_cpu and not context.precision.multiplies
 
 
+def _with_weights_in_float32(context: PassContext) -> bool:
+    return _in_float32(context) and not context.precision.stores_weights
+
+
 def _ours(rewrite: Callable[[tvm.IRModule], tvm.IRModule]) -> Rewrite:
     """Return a pass of ours that does not depend on the context."""
     return lambda mod, _context: rewrite(mod)
@@ -170,6 +175,10 @@ def _fuse_horizontally(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
 
 def _fuse_attention(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
     return fuse_attention(mod, context.target)
+
+
+def _fuse_depthwise(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
+    return fuse_depthwise(mod, context.target)
 
 
 def _mark_constants(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
@@ -253,6 +262,7 @@ PASSES: tuple[GraphPass, ...] = (
     ),
     GraphPass("WidenNarrowConvolutions", Level.SPECIALIZE, _ours(widen_narrow_convolutions), _on_cpu),
     GraphPass("FuseAttention", Level.SPECIALIZE, _fuse_attention, _in_float32),
+    GraphPass("FuseDepthwise", Level.SPECIALIZE, _fuse_depthwise, _with_weights_in_float32),
     GraphPass("SplitExtremes", Level.SPECIALIZE, _ours(split_extremes), _on_cpu),
     GraphPass("WriteScans", Level.LOWER, _ours(write_scans), _on_cpu),
     # GPUs have their own kernels for sorting and sampling: made before the generic ones of LegalizeOps
