@@ -29,6 +29,7 @@ from tunefarm_tuning.tvm.kernels.weight_packing import mark_constants
 from tunefarm_tuning.tvm.transform.attention import fuse_attention
 from tunefarm_tuning.tvm.transform.bfloat16_products import multiply_bfloat16
 from tunefarm_tuning.tvm.transform.constant_indices import bound_constant_indices
+from tunefarm_tuning.tvm.transform.convolutions.dilated import split_dilated_convolutions
 from tunefarm_tuning.tvm.transform.convolutions.narrow import widen_narrow_convolutions
 from tunefarm_tuning.tvm.transform.convolutions.transposed import decompose_transposed_convolutions
 from tunefarm_tuning.tvm.transform.float16_products import multiply_float16
@@ -261,6 +262,7 @@ PASSES: tuple[GraphPass, ...] = (
         "MultiplyFloat16", Level.SPECIALIZE, _ours(multiply_float16), _multiplying_in(Precision.FLOAT16)
     ),
     GraphPass("WidenNarrowConvolutions", Level.SPECIALIZE, _ours(widen_narrow_convolutions), _on_cpu),
+    GraphPass("SplitDilated", Level.SPECIALIZE, _ours(split_dilated_convolutions), _in_float32),
     GraphPass("FuseAttention", Level.SPECIALIZE, _fuse_attention, _in_float32),
     GraphPass("FuseDepthwise", Level.SPECIALIZE, _fuse_depthwise, _with_weights_in_float32),
     GraphPass("SplitExtremes", Level.SPECIALIZE, _ours(split_extremes), _on_cpu),

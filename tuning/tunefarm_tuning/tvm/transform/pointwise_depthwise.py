@@ -37,6 +37,13 @@ from tunefarm_tuning.tvm.kernels.layers.pointwise_depthwise import (
     Tiles,
     pointwise_depthwise_kernel,
 )
+from tunefarm_tuning.tvm.transform.convolutions.convolution import (
+    CHANNELS_LAST,
+    convolution_name,
+    geometry,
+    groups_of,
+    is_depthwise,
+)
 
 _LEAST_BYTES = 1 << 20
 """A smaller image between stays in the caches from one kernel to the next. The same on all CPUs, since a farm shares the tasks of a model."""
@@ -50,7 +57,6 @@ _AHEAD = 24
 """Bindings behind a convolution among which the steps on its result are looked for."""
 _CORES = 4
 """Of a target that does not say how many it has."""
-_CONVOLUTION = "relax.nn.conv2d"
 _STEPS = {f"relax.{name}": name for name in OPERATORS}
 
 
@@ -137,13 +143,14 @@ class _Graph:
         batch, *_, channels = _sizes(call)
         _, rows, columns, inputs = _sizes(first.args[0])
         height, width, *_ = _sizes(call.args[1])
-        top, left, bottom, right = (int(size) for size in call.attrs.padding)
+        where = geometry(call)
+        top, left, bottom, right = where["padding"]
         convolutions = PointwiseDepthwise(
             batch=batch,
             image=(rows, columns, inputs),
             channels=channels,
             kernel=(height, width),
-            strides=_pair_of(call.attrs.strides),
+            strides=(where["strides"][0], where["strides"][1]),
             padding=(top, left, bottom, right),
             between=self._written([pointwise, *between], vectors),
             after=self._written([depthwise, *after], vectors),
@@ -254,42 +261,35 @@ def _is_step(call: Any) -> bool:
 
 def _is_convolution(call: Any) -> bool:
     """Return whether a value is a convolution in float32, with channels last and constant weights, of known sizes and without dilation."""
-    if operator_name(call) != _CONVOLUTION:
+    if convolution_name(call, CHANNELS_LAST) != "relax.nn.conv2d":
         return False
-    attributes, shapes = call.attrs, [static_shape(value) for value in (call, *call.args)]
+    sizes, *others = (static_shape(value) for value in (call, *call.args))
     return (
         isinstance(call.args[1], tvm.ir.GenericConst)
-        and all(shape is not None and len(shape) == 4 and prod(shape) for shape in shapes)
+        and sizes is not None
+        and None not in others
         and all(tensor_dtype(value) == DTYPE for value in (call, *call.args))
-        and (str(attributes.data_layout), str(attributes.kernel_layout)) == ("NHWC", "HWIO")
-        and str(attributes.out_layout) == "NHWC"
-        and _pair_of(attributes.dilation) == (1, 1)
-        and shapes[0] is not None
-        and shapes[0][-1] % _WHOLE_CHANNELS == 0
+        and max(geometry(call)["dilation"]) == 1
+        and prod(sizes) > 0
+        and sizes[-1] % _WHOLE_CHANNELS == 0
     )
 
 
 def _is_pointwise(call: Any) -> bool:
     return (
         _is_convolution(call)
-        and int(call.attrs.groups) == 1
+        and groups_of(call) == 1
         and _sizes(call.args[1])[:2] == (1, 1)
-        and _pair_of(call.attrs.strides) == (1, 1)
-        and not any(int(size) for size in call.attrs.padding)
+        and max(geometry(call)["strides"]) == 1
+        and not any(geometry(call)["padding"])
     )
 
 
 def _is_depthwise(call: Any) -> bool:
-    if not _is_convolution(call):
+    if not (_is_convolution(call) and is_depthwise(call)):
         return False
-    height, width, of_group, channels = _sizes(call.args[1])
-    return (
-        int(call.attrs.groups) == channels == _sizes(call.args[0])[-1]
-        and of_group == 1
-        and max(height, width) <= _LARGEST_KERNEL
-        and height >= _pair_of(call.attrs.strides)[0]
-        and len(call.attrs.padding) == 4
-    )
+    height, width, *_ = _sizes(call.args[1])
+    return max(height, width) <= _LARGEST_KERNEL and height >= geometry(call)["strides"][0]
 
 
 def _sizes(value: Any) -> tuple[int, ...]:
@@ -297,8 +297,3 @@ def _sizes(value: Any) -> tuple[int, ...]:
     sizes = static_shape(value)
     assert sizes is not None, "`_is_convolution` says that it is known"
     return sizes
-
-
-def _pair_of(sizes: Any) -> tuple[int, int]:
-    first, second = (int(size) for size in sizes)
-    return first, second

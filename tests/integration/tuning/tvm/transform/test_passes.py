@@ -43,7 +43,7 @@ def test_passes_of_a_cpu() -> None:
         *("CanonicalizeBindings", "FuseHorizontally", "AddUpFloat16InFloat32", "ConvertLayout", "Normalize"),
         *("PropagateTransposesDown", "PropagateTransposesUp", "CanonicalizeBindings", "DeadCodeElimination"),
         *("FoldWeights", "FoldConstant", "WidenNarrowConvolutions"),
-        *("FuseAttention", "FuseDepthwise", "SplitExtremes"),
+        *("SplitDilated", "FuseAttention", "FuseDepthwise", "SplitExtremes"),
         *("WriteScans", "DispatchSampling", "DispatchSortScan", "LegalizeOps", "BoundComputedIndices"),
         *("FuseOperators", "MarkConstants"),
     ]
