@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from bare_kernels import TARGETS, run_bare
 from onnx_models import GraphBuilder
 from onnx_reference import checked_network
 
+from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.target.parse import parse_target
-from tunefarm_tuning.tvm.tasks.extract import NotTunable, primfunc_workloads
+from tunefarm_tuning.tvm.tasks.extract import NotTunable, kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm.transform.pipeline import RelaxNetwork, load_relax
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.precision import Precision
@@ -153,3 +155,23 @@ def test_all_cpus_have_the_same_tasks(tmp_path: Path) -> None:
         "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72",
     )
     assert [pairs(load_relax(path, Binding(), parse_target(target))) for target in targets] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("machine", ["aarch64", "riscv64"])
+def test_its_kernel_computes_the_same_on_other_machines(machine: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(network(image=(92, 90), stride=2).model(), path)
+    kernels = primfunc_workloads(load_relax(path, Binding(), TARGETS[machine]).module)
+    (kernel,) = (each for each in kernels if each.not_tunable is NotTunable.POINTWISE_DEPTHWISE)
+    given = random_inputs(kernel_args(kernel.module), seed=3, kind=InputKind.NORMAL)
+    image, pointwise, depthwise, before, after, result = given
+    *_, actual = run_bare(kernel.module["main"], machine, given, tmp_path)
+    weights = pointwise.transpose(1, 0, 2).reshape(pointwise.shape[1], -1)
+    between = np.pad(np.clip(image[0] @ weights + before, 0, 6), ((1, 1), (1, 1), (0, 0)))
+    rows, columns = (2 * size for size in result.shape[1:3])
+    expected = sum(
+        between[row : row + rows : 2, column : column + columns : 2] * depthwise[row, column]
+        for row in range(3)
+        for column in range(3)
+    )
+    np.testing.assert_allclose(actual[0], np.clip(expected + after, 0, 6), rtol=1e-4, atol=1e-4)
