@@ -170,8 +170,8 @@ class Tiles:
             width=width,
             panels=fitting[-1],
             pixels=min(in_registers, convolutions.image[1]),
-            # A tap's weights are in registers, too, and two of its factors.
-            results=max(1, min(in_registers - 1, columns)),
+            # Factors that neighbouring pixels share are in registers, too.
+            results=max(1, min(in_registers * 3 // 4, columns)),
             rows=min(chunk, ceil(rows / cores)),
         )
 
