@@ -246,17 +246,23 @@ def _is_step(call: Any) -> bool:
     if operator_name(call) not in _STEPS or not _variables(call):
         return False
     sizes = static_shape(call)
-    for argument in call.args:
-        of_argument = static_shape(argument)
-        if sizes is None or of_argument is None or tensor_dtype(argument) != DTYPE:
-            return False
-        is_number = isinstance(argument, tvm.ir.GenericConst) and prod(of_argument) == 1
-        is_per_channel = isinstance(argument, tvm.ir.GenericConst) and (
-            prod(of_argument) == of_argument[-1] == sizes[-1]
+    return sizes is not None and all(
+        tensor_dtype(argument) == DTYPE
+        and (
+            _is_per_channel(argument, sizes)
+            if isinstance(argument, tvm.ir.GenericConst)
+            else static_shape(argument) == sizes
         )
-        if not (is_number or is_per_channel or (isinstance(argument, relax.Var) and of_argument == sizes)):
-            return False
-    return True
+        for argument in call.args
+    )
+
+
+def _is_per_channel(constant: Any, sizes: Sequence[int]) -> bool:
+    """Return whether a constant is a number, or has one for each of the channels, which come last."""
+    of_constant = static_shape(constant)
+    if of_constant is None or not sizes:
+        return False
+    return prod(of_constant) == 1 or prod(of_constant) == of_constant[-1] == sizes[-1]
 
 
 def _is_convolution(call: Any) -> bool:

@@ -125,6 +125,15 @@ def test_what_reads_a_step_on_the_way_gets_it(tmp_path: Path) -> None:
     assert pairs(checked_network(network(after=with_a_residual), tmp_path)) == 1
 
 
+def test_numbers_that_a_network_computes_are_no_images(tmp_path: Path) -> None:
+    g = GraphBuilder(seed=5)
+    scale = g.node("Sigmoid", g.node("ReduceMean", g.input("x", [4]), keepdims=0))
+    image = g.node("Mul", g.input("image", [1, CHANNELS, 96, 96]), scale)
+    g.output(g.node("Conv", image, g.weight(CHANNELS, 1, 3, 3), group=CHANNELS, pads=[1] * 4))
+    g.output(g.node("Mul", scale, scale))
+    assert pairs(checked_network(g, tmp_path)) == 0
+
+
 def test_a_chain_has_a_kernel_for_each_pair(tmp_path: Path) -> None:
     g = GraphBuilder(seed=5)
     x = g.input("x", [1, 16, 96, 96])
