@@ -126,6 +126,12 @@ def corrections(model: onnx.ModelProto, given: Binding, binding: Binding, messag
                 yield _composed(inputs, open_shapes, {**sizes, key: candidates[rank]}, binding.values)
 
 
+def takes_images(model: onnx.ModelProto, given: Binding) -> bool:
+    """Return whether a network has an input that seems to be an image of open height or width."""
+    inputs, open_shapes = _open_shapes(model, given, _settings(model, given))
+    return not {"height", "width"}.isdisjoint(_all_kinds(inputs, open_shapes).values())
+
+
 def _open_shapes(
     model: onnx.ModelProto, given: Binding, values: Mapping[str, Value]
 ) -> tuple[list[onnx.ValueInfoProto], dict[str, list[int | Key]]]:

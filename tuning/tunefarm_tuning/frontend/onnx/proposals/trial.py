@@ -15,7 +15,7 @@ from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.frontend.onnx.binding import fitting_binding
 from tunefarm_tuning.frontend.onnx.bound_network import bind_model, runnable_bytes
 from tunefarm_tuning.frontend.onnx.model_file import read_model
-from tunefarm_tuning.frontend.onnx.proposals.propose import corrections, propose
+from tunefarm_tuning.frontend.onnx.proposals.propose import corrections, propose, takes_images
 from tunefarm_tuning.frontend.onnx.rules import check_input_sizes
 from tunefarm_tuning.frontend.onnx.shape_trials import Load, run_until
 from tunefarm_tuning.workload.binding import Binding
@@ -30,7 +30,8 @@ _TRIES_OF_UNDECIDED = 24
 def tried_binding(path: str, given: Binding, load: Load, *, max_tensor_bytes: int) -> dict[str, Any] | None:
     """Return a binding with which ONNX Runtime runs a network.
 
-    Proposals and corrections of those that failed take turns.
+    Proposals and corrections of those that failed take turns. Of images, all proposals come first: a height that was made to fit one
+    node, 28 for a line of text, may run and mean nothing.
 
     Args:
         path: The file.
@@ -49,13 +50,13 @@ def tried_binding(path: str, given: Binding, load: Load, *, max_tensor_bytes: in
     until = time.monotonic() + _TRIES_SEC
     first: Binding | None = None
     undecided: Binding | None = None
-    proposals = propose(file, given)
+    proposals, in_turns = propose(file, given), not takes_images(file, given)
     corrected: deque[Binding] = deque()
     tried: set[str] = set()
     while time.monotonic() < until and len(tried) < (
         _MAX_TRIES if undecided is None else _TRIES_OF_UNDECIDED
     ):
-        binding = corrected.popleft() if corrected and len(tried) % 2 else next(proposals, None)
+        binding = corrected.popleft() if in_turns and corrected and len(tried) % 2 else next(proposals, None)
         if binding is None and corrected:
             binding = corrected.popleft()
         if binding is None:

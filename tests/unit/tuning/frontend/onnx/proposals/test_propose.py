@@ -203,3 +203,16 @@ def test_what_is_proposed_runs(tmp_path: Path) -> None:
     assert proposal["runs"]
     _, _, height, width = proposal["binding"]["shapes"]["x"]
     assert height * width % (16 * 48) == 0
+
+
+def test_usual_sizes_of_images_come_before_those_that_fit_one_node(tmp_path: Path) -> None:
+    """Of 224 rows eight are left, where one is wanted: so are of 28 rows, and of a line of text's usual 48."""
+    graph = """<ir_version: 8, opset_import: ["" : 17]>
+    net (float[n, 3, h, w] x) => (float[a, b, c, d] y) <float[1, 3, 1, 1] more = {0, 0, 0}>
+    { rows = MaxPool <kernel_shape = [28, 1], strides = [28, 1]> (x)  y = Concat <axis = 3> (rows, more) }"""
+    path = tmp_path / "net"
+    path.write_bytes(onnx.parser.parse_model(graph).SerializeToString())
+    params = {"path": str(path), "binding": {}, "max_tensor_bytes": 1 << 24}
+    proposal = check_child.propose_binding(params)
+    assert proposal is not None
+    assert proposal["binding"]["shapes"] == {"x": [1, 3, 48, 320]}
