@@ -206,10 +206,10 @@ def test_what_is_proposed_runs(tmp_path: Path) -> None:
 
 
 def test_usual_sizes_of_images_come_before_those_that_fit_one_node(tmp_path: Path) -> None:
-    """Of 224 rows eight are left, where one is wanted: so are of 28 rows, and of a line of text's usual 48."""
+    """Of 224 rows five are left, where one is wanted. One is left of five rows, and of the usual 48 of a line of text."""
     graph = """<ir_version: 8, opset_import: ["" : 17]>
     net (float[n, 3, h, w] x) => (float[a, b, c, d] y) <float[1, 3, 1, 1] more = {0, 0, 0}>
-    { rows = MaxPool <kernel_shape = [28, 1], strides = [28, 1]> (x)  y = Concat <axis = 3> (rows, more) }"""
+    { rows = MaxPool <kernel_shape = [4, 1], strides = [45, 1]> (x)  y = Concat <axis = 3> (rows, more) }"""
     path = tmp_path / "net"
     path.write_bytes(onnx.parser.parse_model(graph).SerializeToString())
     params = {"path": str(path), "binding": {}, "max_tensor_bytes": 1 << 24}
