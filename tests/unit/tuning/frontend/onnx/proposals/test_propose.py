@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tunefarm_tuning.frontend.onnx import check_child
-from tunefarm_tuning.frontend.onnx.proposals.propose import MAX_PROPOSALS, propose
+from tunefarm_tuning.frontend.onnx.proposals.propose import MAX_PROPOSALS, propose, takes_images
 from tunefarm_tuning.frontend.onnx.proposals.relations import size_of
 from tunefarm_tuning.workload.binding import Binding
 
@@ -205,14 +205,16 @@ def test_what_is_proposed_runs(tmp_path: Path) -> None:
     assert height * width % (16 * 48) == 0
 
 
-def test_usual_sizes_of_images_come_before_those_that_fit_one_node(tmp_path: Path) -> None:
-    """Of 224 rows five are left, where one is wanted. One is left of five rows, and of the usual 48 of a line of text."""
-    graph = """<ir_version: 8, opset_import: ["" : 17]>
-    net (float[n, 3, h, w] x) => (float[a, b, c, d] y) <float[1, 3, 1, 1] more = {0, 0, 0}>
-    { rows = MaxPool <kernel_shape = [4, 1], strides = [45, 1]> (x)  y = Concat <axis = 3> (rows, more) }"""
-    path = tmp_path / "net"
-    path.write_bytes(onnx.parser.parse_model(graph).SerializeToString())
-    params = {"path": str(path), "binding": {}, "max_tensor_bytes": 1 << 24}
-    proposal = check_child.propose_binding(params)
-    assert proposal is not None
-    assert proposal["binding"]["shapes"] == {"x": [1, 3, 48, 320]}
+@pytest.mark.parametrize(
+    ("inputs", "images"),
+    [
+        ("float[n, 3, h, w] x", True),
+        ("float[n, 3, 48, w] x", False),  # a line of text: its length is as good as another
+        ("int64[batch, seq_len] x", False),
+        ("float[n, 4, h, w] x", False),
+    ],
+)
+def test_images_are_known(inputs: str, images: bool) -> None:  # noqa: FBT001
+    """Their usual sizes are tried before those that fit the node that failed (`trial`)."""
+    text = f'<ir_version: 8, opset_import: ["" : 17]>\nnet ({inputs}) => (float[a] y) {{ y = Identity(x) }}'
+    assert takes_images(onnx.parser.parse_model(text), Binding()) is images
