@@ -214,7 +214,7 @@ def test_what_is_proposed_runs(tmp_path: Path) -> None:
         ("float[n, 4, h, w] x", False),
     ],
 )
-def test_images_are_known(inputs: str, images: bool) -> None:  # noqa: FBT001
+def test_images_are_known(inputs: str, images: bool) -> None:
     """Their usual sizes are tried before those that fit the node that failed (`trial`)."""
     text = f'<ir_version: 8, opset_import: ["" : 17]>\nnet ({inputs}) => (float[a] y) {{ y = Identity(x) }}'
     assert takes_images(onnx.parser.parse_model(text), Binding()) is images
