@@ -20,10 +20,10 @@ from tunefarm_convert import FileFormat, file_format
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError
 from tunefarm_tuning.core.spans import SpanKind, span
+from tunefarm_tuning.frontend.onnx.between_parts import PlainRun, expect_between_parts
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bound_network, runnable_bytes
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes
-from tunefarm_tuning.frontend.onnx.reference.between_parts import PlainRun, expect_between_parts
 from tunefarm_tuning.frontend.onnx.reference.exact_products import multiply_exactly
 from tunefarm_tuning.frontend.onnx.reference.rounding import rounds_values
 from tunefarm_tuning.frontend.onnx.reference.runs import Runs

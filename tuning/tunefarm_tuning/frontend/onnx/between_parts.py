@@ -1,6 +1,6 @@
 """What is expected of the compiled half of a network of which ONNX Runtime runs parts, and how far it may be from that.
 
-The half is run in all ways of `variants`, each part replaced by the results that it has in the reference. So what a part sorts or
+The half is run in all ways of `reference.variants`, each part replaced by the results that it has in the reference. So what a part sorts or
 selects is the same in all runs.
 """
 
