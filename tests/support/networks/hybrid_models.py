@@ -91,6 +91,24 @@ def between_products() -> onnx.ModelProto:
     )
 
 
+def rounded_before_a_part() -> onnx.ModelProto:
+    """The same with a difference of two products in between, of which rounding leaves few digits."""
+    first = weights(512, 5)
+    return model_of(
+        [
+            node("MatMul", ["x", "w1"], ["p"]),
+            node("MatMul", ["x", "w1b"], ["q"]),
+            node("Sub", ["p", "q"], ["a"]),
+            node("Cast", ["a"], ["text"], to=STRING),
+            node("Cast", ["text"], ["b"], to=FLOAT),
+            node("MatMul", ["b", "w2"], ["y"]),
+        ],
+        [value("x", FLOAT, [8, 512])],
+        [value("y", FLOAT, [8, 3])],
+        {"w1": first, "w1b": first * np.float32(1.0003), "w2": weights(5, 3)},
+    )
+
+
 def endless_loop() -> onnx.ModelProto:
     """A loop whose number of steps depends on its values."""
     body = helper.make_graph(

@@ -135,7 +135,7 @@ def check_outputs(
     framework: str,
     *,
     rounding: str = "float32",
-    widths: Sequence[Width] | None = None,
+    widths: Sequence[Width | None] | None = None,
 ) -> None:
     """Compare a converted model's results with those of its original framework.
 

@@ -20,7 +20,8 @@ from tunefarm_tuning.artifact.container import ArtifactError
 from tunefarm_tuning.artifact.onnxruntime_parts import OnnxRuntimeParts
 from tunefarm_tuning.core.array_file import load_arrays
 from tunefarm_tuning.core.errors import InvariantError
-from tunefarm_tuning.reference.comparison import Comparison, compare_arrays
+from tunefarm_tuning.reference.comparison import Comparison, compare_outputs
+from tunefarm_tuning.reference.widths import Width, load_widths
 
 CONTROL = "tunefarm.parts"
 """The function's name on a device. It takes and returns JSON text."""
@@ -32,6 +33,7 @@ class _Replay:
 
     inputs: list[list[NDArray[Any]]]
     outputs: list[list[NDArray[Any]]]
+    widths: list[list[Width | None] | None]
     rounding: str | None
     comparisons: list[Comparison] = field(default_factory=list)
 
@@ -59,7 +61,8 @@ class SessionParts:
         """Let parts return recorded results from now on, and compare what they are given; none recorded: run them again.
 
         Args:
-            recorded: Of each part, the files of what it was given (``inputs``) and returned (``outputs``).
+            recorded: Of each part, the files of what it was given (``inputs``) and returned (``outputs``), and, if there is one, of
+                how far what it is given may be from that (``widths``).
             rounding: As for `compare_arrays`; None compares nothing, which takes no time.
         """
         self._replay = None
@@ -67,6 +70,7 @@ class SessionParts:
             self._replay = _Replay(
                 inputs=[load_arrays(files["inputs"]) for files in recorded],
                 outputs=[load_arrays(files["outputs"]) for files in recorded],
+                widths=[load_widths(files.get("widths")) for files in recorded],
                 rounding=rounding,
             )
 
@@ -110,7 +114,10 @@ class SessionParts:
     @staticmethod
     def _replayed(replay: _Replay, number: int, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         if replay.rounding is not None:
-            for position, (given, expected) in enumerate(zip(inputs, replay.inputs[number], strict=True)):
-                name = f"input {position + 1} of ONNX Runtime's part {number + 1}"
-                replay.comparisons.append(compare_arrays(name, given, expected, rounding=replay.rounding))
+            names = [
+                f"input {position + 1} of ONNX Runtime's part {number + 1}" for position in range(len(inputs))
+            ]
+            replay.comparisons += compare_outputs(
+                names, inputs, replay.inputs[number], rounding=replay.rounding, widths=replay.widths[number]
+            )
         return replay.outputs[number]

@@ -294,7 +294,7 @@ def compare_outputs(
     expected: Sequence[NDArray[Any]],
     *,
     rounding: str = "float32",
-    widths: Sequence[Width] | None = None,
+    widths: Sequence[Width | None] | None = None,
 ) -> list[Comparison]:
     """Compare outputs in order, as `compare_arrays`; another number of outputs is one failed comparison."""
     if len(actual) != len(expected):

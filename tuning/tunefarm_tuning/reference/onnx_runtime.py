@@ -25,13 +25,23 @@ _LONGEST_BUDGET_SEC, _SHORT_BUDGET_SEC = 60.0, 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedPart:
-    """What a part of the network was given and returned in the reference, in files."""
+    """What a part of the network was given and returned in the reference, in files.
+
+    Attributes:
+        widths: The file of how far what it is given may be from that; None takes fixed shares.
+    """
 
     inputs: Path
     outputs: Path
+    widths: Path | None = None
+
+    def files(self) -> dict[str, Path]:
+        """Return its files by name."""
+        files = {"inputs": self.inputs, "outputs": self.outputs}
+        return files if self.widths is None else {**files, "widths": self.widths}
 
     def to_json(self) -> dict[str, str]:
-        return {"inputs": str(self.inputs), "outputs": str(self.outputs)}
+        return {name: str(path) for name, path in self.files().items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +75,7 @@ class InputSet:
         files = {"inputs": self.inputs, "expected": self.expected}
         files |= {} if self.widths is None else {"widths": self.widths}
         for number, part in enumerate(self.parts):
-            files |= {f"part-{number}-inputs": part.inputs, f"part-{number}-outputs": part.outputs}
+            files |= {f"part-{number}-{name}": path for name, path in part.files().items()}
         return files
 
     @property
@@ -88,7 +98,7 @@ class Reference:
         integers: How integer inputs were drawn: ``"random"`` (as `random_inputs`), or all of them ``"zero"`` or ``"one"``.
         random_fails: Why the model was compared on samples alone: it does not run on random inputs. Empty if it does.
         bfloat16: Whether the model computes in bfloat16: ONNX Runtime then runs equivalents of it (`frontend.onnx.bfloat16`).
-        runs: In which ways the model was run (`frontend.onnx.reference.variants.Runs`); None if outputs have no widths.
+        runs: In which ways the model was run (`frontend.onnx.reference.runs.Runs`); None if outputs have no widths.
 
     Args:
         model: The model.
@@ -190,10 +200,16 @@ class Reference:
         self.runs = reply["runs"]
         # A step of a quantised network, or of bfloat16, is far wider than any other order of sums.
         rounding = STEPS if reply["rounds"] else BFLOAT16 if self.bfloat16 else rounding
-        return [
-            replace(input_set, rounding=rounding, widths=None if self.runs is None else input_set.widths)
-            for input_set in sets[: reply["made"]]
-        ]
+        if self.runs is None:
+            sets = [
+                replace(
+                    input_set,
+                    widths=None,
+                    parts=tuple(replace(part, widths=None) for part in input_set.parts),
+                )
+                for input_set in sets
+            ]
+        return [replace(input_set, rounding=rounding) for input_set in sets[: reply["made"]]]
 
     def _made(self, sets: Sequence[InputSet], params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the child's reply once the sets' files are written; of sets without samples, it may be that of an earlier compile."""
@@ -232,6 +248,7 @@ class Reference:
             RecordedPart(
                 inputs=self._folder / f"part-inputs-{stem}-{part}.npz",
                 outputs=self._folder / f"part-outputs-{stem}-{part}.npz",
+                widths=self._folder / f"part-widths-{stem}-{part}.npz",
             )
             for part in range(len(self._model.parts))
         )

@@ -35,7 +35,7 @@ def run_in_onnxruntime(
 
 def run_with_widths(
     model: Model, inputs: Sequence[NDArray[Any]], limits: ImportLimits
-) -> tuple[list[NDArray[Any]], list[Width]] | None:
+) -> tuple[list[NDArray[Any]], list[Width | None]] | None:
     """Return a network's outputs, in float64 where ONNX Runtime can compute them, and how far others may be from them.
 
     Returns:

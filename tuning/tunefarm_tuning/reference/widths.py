@@ -233,16 +233,19 @@ def _is_float(array: NDArray[Any]) -> bool:
     return array.dtype.kind == "f" or str(array.dtype) == "bfloat16"
 
 
-def save_widths(path: Path, widths: Sequence[Width]) -> None:
-    """Write the widths of a network's outputs to a file (ending in .npz)."""
+def save_widths(path: Path, widths: Sequence[Width | None]) -> None:
+    """Write the widths of a network's outputs to a file (ending in .npz); None stands for fixed shares."""
     arrays: list[NDArray[Any]] = []
     for width in widths:
+        if width is None:
+            arrays += [np.zeros(0)] * 3
+            continue
         numbers = [width.moved, float(width.forgiven), width.tail, *width.quantiles]
         arrays += [width.allowed, np.array(numbers, np.float64), np.array(width.narrow_quantiles, np.float64)]
     save_arrays(path, arrays)
 
 
-def load_widths(path: Path | str | None) -> list[Width] | None:
+def load_widths(path: Path | str | None) -> list[Width | None] | None:
     """Read what `save_widths` wrote; None without a file."""
     if path is None:
         return None
@@ -256,5 +259,7 @@ def load_widths(path: Path | str | None) -> list[Width] | None:
             quantiles=tuple(float(number) for number in numbers[3:]),
             narrow_quantiles=tuple(float(number) for number in narrow),
         )
+        if numbers.size
+        else None
         for allowed, numbers, narrow in zip(arrays[::3], arrays[1::3], arrays[2::3], strict=True)
     ]

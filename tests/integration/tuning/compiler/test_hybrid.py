@@ -24,9 +24,11 @@ from hybrid_models import (
     nobody_knows,
     nothing_to_tune,
     random_numbers,
+    rounded_before_a_part,
     sequence_output,
     strings_inside,
 )
+from onnx import numpy_helper
 
 import tunefarm_tuning
 from tunefarm_tuning import Artifact, Model, evaluate, extract_tasks, import_model, verify
@@ -36,6 +38,7 @@ from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.reference.comparison import compare_arrays
 from tunefarm_tuning.reference.onnx_runtime import Reference
 from tunefarm_tuning.testing.local_rpc import local_rpc
 
@@ -128,6 +131,21 @@ def test_the_report_says_where_the_time_is(model: Model, artifact: Artifact) -> 
     assert artifact.manifest["parts"][0]["inputs"][0]["name"] == "boxes"
     assert verify(artifact.path, model).ok
     assert evaluate(artifact.path, repeat=2).median_sec > 0
+
+
+def test_what_a_part_takes_may_be_as_far_off_as_rounding_moves_it(tmp_path: Path) -> None:
+    model = imported(rounded_before_a_part, tmp_path)
+    reference = Reference(model, tmp_path, threads=1, memory_bytes=8 << 30, timeout_sec=120.0)
+    (input_set, *_) = reference.make(0)
+    reference.close()
+    w1, w1b = (
+        numpy_helper.to_array(tensor).astype("f8") for tensor in onnx.load(model.path).graph.initializer[:2]
+    )
+    x = load_arrays(input_set.inputs)[0].astype("f8")
+    exact = (x @ w1 - x @ w1b).astype("f4")
+    taken = load_arrays(input_set.parts[0].inputs)[0]
+    assert not compare_arrays("a", exact, taken).ok, "the fixed shares are too small"
+    tunefarm_tuning.compile(model, output=tmp_path / "rounded.tunefarm", baseline=False)
 
 
 def test_it_runs_from_the_file_alone_and_in_forked_processes(artifact: Artifact, tmp_path: Path) -> None:

@@ -272,6 +272,20 @@ class TestShapes:
             import_model(path, shapes={"x": "8|4,4"}, limits=LIMITS)
         assert caught.value.code == "index-out-of-range"
 
+    def test_sizes_that_leave_nothing_to_average_are_answered_with_larger_ones(self, stored: Path) -> None:
+        graph = (
+            "(float[1, 3, h, w] x) => (float[1, 3, 1, 1] y)"
+            " { a = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x)  y = GlobalAveragePool(a) }"
+        )
+        model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]>\nnet {graph}')
+        model.graph.node[1].name = "pool"
+        error = refused(write(stored, model.SerializeToString()), {"x": (1, 3, 1, 6)})
+        assert (error.code, error.fields["node"]) == ("bad-shape", "pool")
+        assert (
+            "its input has the shape [1, 3, 0, 3], and the mean of no elements is no number" in error.message
+        )
+        assert "; it runs, for example, with: --shape x=" in error.message
+
     def test_one_name_cannot_have_two_sizes(self, stored: Path) -> None:
         path = write(stored, onnx_models.two_by_two(batch="N").SerializeToString())
         error = refused(path, {"left": (5, 6), "right.ids:0": (4, 6)})

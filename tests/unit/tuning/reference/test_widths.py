@@ -176,12 +176,15 @@ def test_widths_are_read_as_they_were_written(tmp_path: Path) -> None:
         tail=2.5,
         narrow_quantiles=(0.4, 0.5, 0.6),
     )
-    save_widths(tmp_path / "w.npz", [width, width])
+    save_widths(tmp_path / "w.npz", [None, width])
     again = load_widths(tmp_path / "w.npz")
     assert again is not None
-    assert (again[1].quantiles, again[1].moved, again[1].forgiven) == ((0.1, 0.2, 0.3), 0.5, 4)
-    assert (again[1].tail, again[1].narrow_quantiles) == (2.5, (0.4, 0.5, 0.6))
-    assert np.array_equal(again[1].allowed, width.allowed)
+    none, same = again
+    assert none is None
+    assert same is not None
+    assert (same.quantiles, same.moved, same.forgiven) == ((0.1, 0.2, 0.3), 0.5, 4)
+    assert (same.tail, same.narrow_quantiles) == (2.5, (0.4, 0.5, 0.6))
+    assert np.array_equal(same.allowed, width.allowed)
     assert load_widths(None) is None
 
 

@@ -20,11 +20,13 @@ from tunefarm_convert import FileFormat, file_format
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError
 from tunefarm_tuning.core.spans import SpanKind, span
+from tunefarm_tuning.frontend.onnx.between_parts import PlainRun, expect_between_parts
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bound_network, runnable_bytes
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes
 from tunefarm_tuning.frontend.onnx.reference.exact_products import multiply_exactly
 from tunefarm_tuning.frontend.onnx.reference.rounding import rounds_values
+from tunefarm_tuning.frontend.onnx.reference.runs import Runs
 from tunefarm_tuning.frontend.onnx.reference.runtime import open_session, run_session
 from tunefarm_tuning.frontend.onnx.reference.segments import Network, Rounding
 from tunefarm_tuning.frontend.onnx.reference.telling_inputs import run_on_drawn
@@ -54,7 +56,7 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
             ``parts``: of each part that ONNX Runtime runs in the artifact, the names that it takes (``inputs``) and gives
             (``outputs``); and ``sets``: of
             ``{"kind", "seed", "inputs", "outputs", "widths", "parts"}``, all but the first two being files to write, ``parts``
-            ``{"inputs", "outputs"}`` of each part. A set of kind null is a sample set of the user's: its ``inputs`` are there, and
+            ``{"inputs", "outputs", "widths"}`` of each part. A set of kind null is a sample set of the user's: its ``inputs`` are there, and
             ``seed`` is its index.
 
     Returns:
@@ -62,7 +64,7 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
         ``rounds``: whether the network rounds activations to integers; ``bfloat16``: whether it computes in bfloat16. Of the latter
         no widths are written, and of the former only if the fixed shares are too small for ONNX Runtime's own runs. ``made``: how
         many of the sets were made; ``random_fails``: why the model was run on sample sets alone, or ``""``. ``runs``:
-        `reference.variants.Runs`, null without widths; ``hurried``: whether there was no time for all of them.
+        `reference.runs.Runs`, null without widths; ``hurried``: whether there was no time for all of them.
 
     Raises:
         InvalidModelError: ``"reference-failed"``: ONNX Runtime cannot run the model on such inputs.
@@ -88,6 +90,7 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
     output_names = [output.name for output in session.get_outputs()]
     integers, limits, random_fails = "random", index_limits(model.graph), ""
     sets: list[dict[str, Any]] = []
+    plain_runs: list[PlainRun] = []
     for input_set in params["sets"]:
         started = time.monotonic()
         if input_set["kind"] is None:
@@ -107,6 +110,7 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
         seconds = time.monotonic() - started
         save_arrays(Path(input_set["outputs"]), outputs[:count])
         values = dict(zip([*output_names, *(spec.name for spec in specs)], [*outputs, *arrays], strict=True))
+        plain_runs.append(PlainRun(values=values, seconds=seconds))
         for part, files in zip(params["parts"], input_set["parts"], strict=True):
             for end in ("inputs", "outputs"):
                 save_arrays(Path(files[end]), [values[name] for name in part[end]])
@@ -114,11 +118,12 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
         sets.append(input_set)
         if len(sets) >= _LEAST_SETS and seconds > _SLOW_SEC:
             break
-    every: list[Expected] | None = None
-    # What is left of a set by the order of a selection has another shape in another run.
-    if not (bfloat16 or params["parts"]):
-        every = variants.run_steps() if rounds else variants.run()
-    if every is not None:
+    report: Runs | None = None
+    if params["parts"]:
+        if not (bfloat16 or rounds):
+            report = expect_between_parts(network, params, sets, plain_runs)
+    elif not bfloat16 and (every := variants.run_steps() if rounds else variants.run()) is not None:
+        report = variants.report
         for input_set, expected in zip(sets, every, strict=True):
             save_arrays(Path(input_set["outputs"]), expected.outputs)
             save_widths(Path(input_set["widths"]), expected.widths)
@@ -129,8 +134,8 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
         "bfloat16": bfloat16,
         "made": len(sets),
         "random_fails": random_fails,
-        "runs": None if every is None else variants.report.to_json(),
-        "hurried": variants.report.hurried,
+        "runs": None if report is None else report.to_json(),
+        "hurried": (report or variants.report).hurried,
     }
 
 

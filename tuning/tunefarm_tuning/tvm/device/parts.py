@@ -17,7 +17,7 @@ from tunefarm_tuning.reference.comparison import Comparison, compare_outputs
 from tunefarm_tuning.tvm.device.session import DeviceSession
 
 Recorded = Sequence[Mapping[str, str]]
-"""Of each part, the files of what it was given (``inputs``) and returned (``outputs``) in the reference."""
+"""As for `SessionParts.replay`."""
 
 
 class DeviceParts:

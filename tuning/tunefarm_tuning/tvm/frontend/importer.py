@@ -25,9 +25,13 @@ from tunefarm_tuning.tvm.frontend.converters.symbolic import SYMBOLIC_CONVERTERS
 from tunefarm_tuning.tvm.frontend.converters.table import CONVERTERS, MICROSOFT, ML
 from tunefarm_tuning.tvm.frontend.function_bodies import body_opset, expandable_operators, function_body
 from tunefarm_tuning.tvm.frontend.node_context import (
+    EmptyMeanError,
     NodeContext,
     NoOneShapeError,
     UnsupportedFormError,
+    fixed_shape,
+    has_fixed_shape,
+    has_known_shape,
     is_symbolic_tensor,
 )
 from tunefarm_tuning.tvm.frontend.size_rules import RULES, note_conditions
@@ -46,6 +50,7 @@ _CONTRIBUTED = frozenset({
 })  # fmt: skip
 """Names that mean operators of ONNX Runtime in TVM's importer, not the ones that ONNX adopted later."""
 _CONTRIBUTED_ONLY = _CONTRIBUTED - {"Gelu"}
+_MEANS = frozenset({"GlobalAveragePool", "ReduceMean"})
 _PARTS = {f"{PART_DOMAIN}.{PART_OPERATOR}": convert_part}
 _NO_PLAIN_FUNCTIONS = frozenset({"Bernoulli", "SequenceMap"})
 """Operators that ONNX defines by random numbers or by a graph in the model."""
@@ -91,7 +96,8 @@ def import_bound(network: BoundNetwork, open_values: Sequence[OpenSpec] = ()) ->
         open_values: The values whose sizes depend on other values: what parts return.
 
     Raises:
-        InvalidModelError: unsupported-operator, with the operator and the node, if one of its nodes cannot be imported.
+        InvalidModelError: unsupported-operator, with the operator and the node, if one of its nodes cannot be imported; bad-shape if
+            one averages no elements.
     """
     by_name = {spec.name: spec for spec in open_values if spec.is_open}
     outputs = network.model.graph.output
@@ -218,14 +224,22 @@ class NetworkImporter(ONNXGraphImporter):  # type: ignore[misc]
             self.at = (op_name, attrs["tvm_custom"]["name"])
         converted = self._convert(op_name, inputs, attrs, opset)
         _check_outputs(converted, attrs["tvm_custom"]["num_outputs"])
+        self._refuse_empty_mean(op_name, inputs, converted)
         if outermost:
             is_tensor = isinstance(converted, relax.Expr)
-            if self._open_shapes and is_tensor and not _has_known_shape(converted.ty):
+            if self._open_shapes and is_tensor and not has_known_shape(converted.ty):
                 raise NoOneShapeError("its result has no common shape for all sizes of the inputs")
-            if self.first_without_shape is None and is_tensor and not _has_fixed_shape(converted.ty):
+            if self.first_without_shape is None and is_tensor and not has_fixed_shape(converted.ty):
                 self.first_without_shape = self.at
             self.at = None
         return converted
+
+    def _refuse_empty_mean(self, operator: str, inputs: Any, converted: Any) -> None:
+        shape = fixed_shape(inputs[0]) if operator in _MEANS else None
+        if shape and 0 in shape and 0 not in (fixed_shape(self.bb.normalize(converted)) or (0,)):
+            raise EmptyMeanError(
+                f"its input has the shape {list(shape)}, and the mean of no elements is no number: give larger sizes"
+            )
 
     def _convert(self, operator: str, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
         custom = attributes["tvm_custom"]
@@ -314,7 +328,7 @@ class NetworkImporter(ONNXGraphImporter):  # type: ignore[misc]
         operator, node = self.at[0], _named(self.at[1], node_names)
         return InvalidModelError(
             f"TVM cannot import node {node} ({clean(operator, 60)}, opset {self.opset}): {reason}",
-            code="unsupported-operator",
+            code="bad-shape" if isinstance(error, EmptyMeanError) else "unsupported-operator",
             operator=clean(operator, 60),
             node=node.strip("'"),
             opset=int(self.opset),
@@ -350,7 +364,7 @@ def _output_types(
         if (spec := open_outputs.get(number)) is not None:
             outputs.append((spec.shape, spec.dtype))
             continue
-        if not _has_fixed_shape(kind) or not isinstance(kind, relax.TensorType):
+        if not has_fixed_shape(kind) or not isinstance(kind, relax.TensorType):
             where = ""
             fields = {}
             if importer.first_without_shape is not None:
@@ -368,23 +382,6 @@ def _output_types(
             )
         outputs.append((tuple(int(dim) for dim in kind.shape), str(kind.dtype.dtype)))
     return tuple(outputs)
-
-
-def _has_known_shape(kind: Any) -> bool:
-    """Return whether all sizes are numbers, or expressions of open dimensions."""
-    if isinstance(kind, tvm.ir.TupleType):
-        return all(_has_known_shape(field) for field in kind.fields)
-    return not isinstance(kind, relax.TensorType) or isinstance(kind.shape, relax.ShapeExpr)
-
-
-def _has_fixed_shape(kind: Any) -> bool:
-    if isinstance(kind, tvm.ir.TupleType):
-        return all(_has_fixed_shape(field) for field in kind.fields)
-    if isinstance(kind, relax.TensorType):
-        return isinstance(kind.shape, relax.ShapeExpr) and all(
-            isinstance(dim, tirx.IntImm) for dim in kind.shape.values
-        )
-    return True
 
 
 def _named(new_name: str, node_names: Sequence[str]) -> str:

@@ -47,6 +47,10 @@ class NoOneShapeError(UnsupportedFormError):
     """A node of open dimensions whose result has a shape for some sizes only; for multiples of a number it may have one for all."""
 
 
+class EmptyMeanError(UnsupportedFormError):
+    """A node that averages no elements: with the sizes that were given, layers before it leave none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeContext:
     """The context in which a node is converted.
@@ -103,6 +107,24 @@ def fixed_shape(x: Any) -> tuple[int, ...] | None:
         return None
     dims = kind.shape.values
     return tuple(int(dim) for dim in dims) if all(isinstance(dim, tirx.IntImm) for dim in dims) else None
+
+
+def has_known_shape(kind: Any) -> bool:
+    """Return whether all sizes are numbers, or expressions of open dimensions."""
+    if isinstance(kind, tvm.ir.TupleType):
+        return all(has_known_shape(field) for field in kind.fields)
+    return not isinstance(kind, relax.TensorType) or isinstance(kind.shape, relax.ShapeExpr)
+
+
+def has_fixed_shape(kind: Any) -> bool:
+    """Return whether all sizes are numbers."""
+    if isinstance(kind, tvm.ir.TupleType):
+        return all(has_fixed_shape(field) for field in kind.fields)
+    if isinstance(kind, relax.TensorType):
+        return isinstance(kind.shape, relax.ShapeExpr) and all(
+            isinstance(dim, tirx.IntImm) for dim in kind.shape.values
+        )
+    return True
 
 
 def symbolic_shape(x: Any) -> tuple[Any, ...] | None:

@@ -22,6 +22,7 @@ from tunefarm_tuning.frontend.onnx.reference.float64 import NoFloat64, in_float6
 from tunefarm_tuning.frontend.onnx.reference.moved import median_size, moved_array, with_moved_weights
 from tunefarm_tuning.frontend.onnx.reference.narrow import with_narrow_factors
 from tunefarm_tuning.frontend.onnx.reference.rounding import computes_in_float16
+from tunefarm_tuning.frontend.onnx.reference.runs import Runs
 from tunefarm_tuning.frontend.onnx.reference.runtime import Arrays, open_session, run_session
 from tunefarm_tuning.frontend.onnx.reference.scaled import weighted_nodes, with_scales
 from tunefarm_tuning.reference.comparison import STEPS, compare_outputs, width_with_shares
@@ -50,36 +51,6 @@ _JUMPING = frozenset({
     "ArgMax", "ArgMin", "Ceil", "Floor", "Mod", "NonMaxSuppression", "NonZero", "Round", "Sign", "TopK", "Unique",
 })  # fmt: skip
 """Operators whose results jump: a tie there moves what follows by far more than rounding."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Runs:
-    """What was run, for the report.
-
-    Attributes:
-        ways: Names of the ways that were run on every set of inputs.
-        left_out: Why other ways were not; sentences.
-        float64: Whether the reference is in float64.
-        probes: The number of layers whose weights were multiplied by `PROBE_SCALE`.
-        noticed: In how many of them the comparison of outputs noticed.
-        hurried: Whether something was left out for lack of time; not in the report.
-    """
-
-    ways: list[str] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
-    float64: bool = False
-    probes: int = 0
-    noticed: int = 0
-    hurried: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "ways": self.ways,
-            "left_out": self.left_out,
-            "float64": self.float64,
-            "probes": self.probes,
-            "noticed": self.noticed,
-        }
 
 
 @dataclass(slots=True, kw_only=True)
