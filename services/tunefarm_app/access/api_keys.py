@@ -197,9 +197,9 @@ def rotate_api_key(
         )
         repos.api_keys.rotate(old.id, overlap_sec, own_end=own_end)
         repos.audit.note(AuditAction.KEY_ROTATED, old.id, successor=key.id, overlap_sec=overlap_sec)
-        first = repos.api_keys.find(old.owner) or old
+        limits = _account(repos, old).limits
     log.info("api key rotated", api_key_id=key.id, name=key.name, instead_of=old.id, by_key_id=by_key_id)
-    return replace(key, limits=first.limits), new.text
+    return replace(key, limits=limits), new.text
 
 
 def list_api_keys(services: Services) -> tuple[ApiKey, ...]:
@@ -220,13 +220,18 @@ def limit_api_key(services: Services, key_id: str, limits: KeyLimits | None) -> 
     """
     with services.uow.write() as repos:
         key = repos.api_keys.get(key_id)
-        account = repos.api_keys.find(key.owner) or key
+        account = _account(repos, key)
         if limits is None:
             return replace(key, limits=account.limits)
         repos.api_keys.limit(account.id, limits.to_json())
         repos.audit.note(AuditAction.KEY_CHANGED, key.id, limits=limits.to_json())
     log.info("api key limited", api_key_id=key.id, limits=limits.to_json())
     return replace(key, limits=limits.to_json())
+
+
+def _account(repos: Repositories, key: ApiKey) -> ApiKey:
+    """Return the first key of a rotation, whose limits count for all of them; the key itself if that one is gone."""
+    return repos.api_keys.find(key.owner) or key
 
 
 def revoke_api_key(services: Services, key_id: str, *, by_key_id: str | None = None) -> ApiKey:
