@@ -106,6 +106,8 @@ def enrol_devices(
         raise InvalidInputError("two devices have the same name", code="invalid-device", field="also")
     others = [name for name in names if not _is_for(token, name)]
     if others or token.device_key not in (None, device_key):
+        if token.rotated_at is not None:
+            raise _used()
         raise ConflictError(
             f"the token is for the device {token.device_name or '(any)'} in the pool {token.device_key or '(any)'}, "
             f"not for {(others or names)[0]} in {device_key}",
@@ -161,13 +163,17 @@ def _use(repos: Repositories, token_id: str, names: Sequence[str]) -> None:
     if not is_valid(token, repos.now()) or (
         token.rotated_at is not None and not _is_unheard(repos, token, names)
     ):
-        raise ConflictError(
-            "the enrolment token is invalid: it was used already, or has expired. `tunefarm device token` creates another",
-            code="enrolment-used",
-        )
+        raise _used()
     if token.rotated_at is None:
         repos.api_keys.rotate(token.id, _AGAIN_SEC, own_end=token.expires_at)
         repos.api_keys.bind(token.id, token.device_name or re.sub(f"{_OF_GPU}$", "", names[0]))
+
+
+def _used() -> ConflictError:
+    return ConflictError(
+        "the enrolment token is invalid: it was used already, or has expired. `tunefarm device token` creates another",
+        code="enrolment-used",
+    )
 
 
 def _is_unheard(repos: Repositories, token: ApiKey, names: Sequence[str]) -> bool:

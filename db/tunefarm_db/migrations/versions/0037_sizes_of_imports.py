@@ -14,8 +14,9 @@ down_revision = "0036"
 branch_labels = None
 depends_on = None
 
-_TEXTS = ["workload_key", "target_key", "device_model", "toolchain", "space_key", "outcome", "tuner", "message"]
-_JSON = ["config", "samples_sec", "extra"]
+_KEYS = ("workload_key", "target_key", "device_model", "toolchain", "space_key")
+_TEXTS = (*_KEYS, "outcome", "tuner", "message")
+_JSON = ("config", "samples_sec", "extra")
 _NAMES_AND_NUMBERS = 210
 """So many bytes have the names of the fields, and the numbers, of a record's line of JSON."""
 

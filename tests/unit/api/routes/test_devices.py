@@ -183,7 +183,7 @@ def test_a_token_enrols_all_devices_of_a_machine(client: TestClient, problem: An
         for name in ("node-7", *also):
             status = client.post("/v1/devices", json={**body, "name": name}, headers=own).status_code
             assert (status == 200) == (name == enrolment["name"])
-    problem(enrolled(client, token, name="node-8"), 409, "enrolment-other-device")
+    problem(enrolled(client, token, name="node-8"), 409, "enrolment-used")
 
     # Set up anew: a token for the machine is good for its GPUs, and for nothing else.
     for name, code in (
