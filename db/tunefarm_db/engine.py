@@ -95,6 +95,8 @@ def _sqlite_engine(url: URL) -> Engine:
         # We send BEGIN ourselves (below): the driver sends it late and never as BEGIN IMMEDIATE.
         connection.isolation_level = None
         connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}").close()
+        # SQLite's own knows the letters of ASCII only; searches and orders are to be those of PostgreSQL.
+        connection.create_function("lower", 1, _lower, deterministic=True)
         _write_ahead(connection)
         for pragma in (
             "foreign_keys=ON",
@@ -112,6 +114,10 @@ def _sqlite_engine(url: URL) -> Engine:
         connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def _lower(text: Any) -> Any:
+    return text.lower() if isinstance(text, str) else text
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:

@@ -26,14 +26,15 @@ def ensure_key_file(services: Services, path: Path) -> None:
 
 
 def ensure_device_token_file(services: Services, path: Path, device_name: str) -> None:
-    """Make sure that `path` holds an enrolment token for a device that starts beside this API. If not, write a new one, mode 0600.
+    """Make sure that `path` holds an unused enrolment token for a device that starts beside this API. If not, write a new one, mode 0600.
 
     A device that has its credential does not need it. One that lost it, or whose farm was restored, gets another.
 
     Raises:
         InvalidInputError: ``invalid-device``.
     """
-    if verify_api_key(services, _text(path)) is not None:
+    token = verify_api_key(services, _text(path))
+    if token is not None and token.rotated_at is None:
         return
     _key, text = create_enrolment_token(services, device_name=device_name, valid_sec=_TOKEN_VALID_SEC)
     _write(path, text)

@@ -81,7 +81,7 @@ _MEANINGS: dict[int, dict[str, str]] = {
         "key-not-rotatable": "Only a valid key that a person created can be rotated.",
         "enrolment-other-device": "The enrolment token is for another device or pool.",
         "no-gateway": "The farm does not reach this device over a gateway.",
-        "enrolment-used": "The enrolment token was used. A token is valid for one machine, once.",
+        "enrolment-used": "The enrolment token was used, or has expired. A token is valid for one machine, once.",
         "idempotency-key-reused": "The idempotency key was used with a different body.",
         "job-state": "The job's state does not allow this now. `state` names it.",
         "last-admin-key": "This is the last key with the scope `admin`: without it nobody could create keys.",

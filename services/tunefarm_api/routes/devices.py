@@ -66,7 +66,8 @@ def create_token(body: EnrolmentTokenCreate, request: Request, services: Service
 def enrol(body: Enrol, request: Request, services: ServicesDep) -> MachineCredentials:
     """Takes an enrolment token in place of an API key, and returns the device's own API key. The token is then used up.
 
-    A token is valid for one machine. A machine whose GPUs are devices names all of them in this request.
+    A token is valid for one machine. A machine whose GPUs are devices names all of them in this request. If the answer was lost, the same
+    request can be sent again within a minute: it returns other keys in place of those that nobody has used.
     """
     enrolled = enrol_devices(
         services, key_of(request), names=[body.name, *body.also], device_key=body.device_key

@@ -108,7 +108,7 @@ def new_key_text() -> KeyText:
 def verify_api_key(services: Services, token: str, *, is_use: bool = True) -> ApiKey | None:
     """Return the key with the text `token`; None if there is none, or it is revoked or expired. Unless it is no use, its time is noted."""
     known = _known(services, token)
-    if known is None or not _is_valid(*known):
+    if known is None or not is_valid(*known):
         return None
     key, now = known
     if is_use:
@@ -119,7 +119,7 @@ def verify_api_key(services: Services, token: str, *, is_use: bool = True) -> Ap
 def why_not_valid(services: Services, token: str) -> str:
     """Return why a key that `verify_api_key` does not know cannot be used, and what to do; its end is told only to who has all of it."""
     known = _known(services, token)
-    if known is None or _is_valid(*known):
+    if known is None or is_valid(*known):
         return "this API key is not valid"
     key, _ = known
     if not is_credential(key):
@@ -180,7 +180,7 @@ def rotate_api_key(
     new = new_key_text()
     with services.uow.write() as repos:
         old = repos.api_keys.get(key_id, lock=True)
-        if not _is_valid(old, repos.now()) or old.device_name is not None or set(old.scopes) - set(SCOPES):
+        if not is_valid(old, repos.now()) or old.device_name is not None or set(old.scopes) - set(SCOPES):
             raise ConflictError(
                 "only a valid key that a person created can be rotated",
                 code="key-not-rotatable",
@@ -197,9 +197,9 @@ def rotate_api_key(
         )
         repos.api_keys.rotate(old.id, overlap_sec, own_end=own_end)
         repos.audit.note(AuditAction.KEY_ROTATED, old.id, successor=key.id, overlap_sec=overlap_sec)
-        first = repos.api_keys.find(old.owner) or old
+        limits = _account(repos, old).limits
     log.info("api key rotated", api_key_id=key.id, name=key.name, instead_of=old.id, by_key_id=by_key_id)
-    return replace(key, limits=first.limits), new.text
+    return replace(key, limits=limits), new.text
 
 
 def list_api_keys(services: Services) -> tuple[ApiKey, ...]:
@@ -220,13 +220,18 @@ def limit_api_key(services: Services, key_id: str, limits: KeyLimits | None) -> 
     """
     with services.uow.write() as repos:
         key = repos.api_keys.get(key_id)
-        account = repos.api_keys.find(key.owner) or key
+        account = _account(repos, key)
         if limits is None:
             return replace(key, limits=account.limits)
         repos.api_keys.limit(account.id, limits.to_json())
         repos.audit.note(AuditAction.KEY_CHANGED, key.id, limits=limits.to_json())
     log.info("api key limited", api_key_id=key.id, limits=limits.to_json())
     return replace(key, limits=limits.to_json())
+
+
+def _account(repos: Repositories, key: ApiKey) -> ApiKey:
+    """Return the first key of a rotation, whose limits count for all of them; the key itself if that one is gone."""
+    return repos.api_keys.find(key.owner) or key
 
 
 def revoke_api_key(services: Services, key_id: str, *, by_key_id: str | None = None) -> ApiKey:
@@ -241,7 +246,7 @@ def revoke_api_key(services: Services, key_id: str, *, by_key_id: str | None = N
         admins = {
             key.id: math.inf if key.expires_at is None else key.expires_at
             for key in repos.api_keys.list(lock=True)
-            if ADMIN_SCOPE in key.scopes and _is_valid(key, now)
+            if ADMIN_SCOPE in key.scopes and is_valid(key, now)
         }
         end = admins.pop(key_id, None)
         if end is not None and max(admins.values(), default=now) < max(end, now + _LEAST_LEFT_SEC):
@@ -265,7 +270,8 @@ def end_sessions(repos: Repositories, key_id: str) -> int:
     return len(of_key)
 
 
-def _is_valid(key: ApiKey, now: float) -> bool:
+def is_valid(key: ApiKey, now: float) -> bool:
+    """Return whether it is neither revoked nor expired."""
     return key.revoked_at is None and (key.expires_at is None or key.expires_at > now)
 
 

@@ -1,7 +1,8 @@
 """Enrolment: exchanges an administrator's token for the device's own credential.
 
 A token is an API key that can only enrol one machine, once and for a short time. The credential is an API key that can
-only register one device and report for it.
+only register one device and report for it. A machine that lost the answer may ask again within a minute, as long as nobody
+has used the credentials that it did not get.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Sequence
 
 import structlog
 
-from tunefarm_app.access.api_keys import new_key_text
+from tunefarm_app.access.api_keys import is_credential, is_valid, new_key_text
 from tunefarm_app.devices.credentials import valid_sec as credential_valid_sec
 from tunefarm_app.devices.register import GUEST, check_name
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.acting import acting
+from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import ApiKey, AuditAction
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 
@@ -23,6 +25,11 @@ log = structlog.stdlib.get_logger(__name__)
 
 ENROL_SCOPE = "enrol"
 TOKEN_VALID_SEC = 900.0
+_AGAIN_SEC = 60.0
+"""How long a used token is valid for the same machine, whose first answer may have been lost."""
+
+_OF_GPU = r"-gpu[0-9]{1,3}"
+"""What the names of a machine's GPUs add to its own."""
 
 
 def create_enrolment_token(
@@ -76,7 +83,7 @@ def create_enrolment_token(
 def enrol_devices(
     services: Services, token: ApiKey, *, names: Sequence[str], device_key: str
 ) -> list[tuple[ApiKey, str]]:
-    """Use up the token; return a credential and its full text for each device of a machine, in the order of `names`.
+    """Use the token; return a credential and its full text for each device of a machine, in the order of `names`.
 
     Earlier credentials of these devices are revoked.
 
@@ -99,26 +106,29 @@ def enrol_devices(
         raise InvalidInputError("two devices have the same name", code="invalid-device", field="also")
     others = [name for name in names if not _is_for(token, name)]
     if others or token.device_key not in (None, device_key):
+        if token.rotated_at is not None:
+            raise _used()
         raise ConflictError(
             f"the token is for the device {token.device_name or '(any)'} in the pool {token.device_key or '(any)'}, "
             f"not for {(others or names)[0]} in {device_key}",
             code="enrolment-other-device",
         )
     is_token = ENROL_SCOPE in token.scopes
+    is_for_new = is_token and token.device_name is None
     new_keys = [new_key_text() for _ in names]
     keys = []
     with services.uow.write() as repos:
-        if is_token and not repos.api_keys.use_up(token.id):
-            raise ConflictError("the token was used already, or has expired", code="enrolment-used")
+        if is_token:
+            _use(repos, token.id, names)
         for name, new in zip(names, new_keys, strict=True):
-            if is_token and token.device_name is None and repos.devices.find(name) is not None:
+            if is_for_new and repos.devices.find(name) is not None:
                 raise ConflictError(
                     f"a device {name} exists already: choose another name, remove that device, or create a "
                     "token with its name",
                     code="device-name-taken",
                     name=name,
                 )
-            repos.api_keys.revoke_of_device(name)
+            repos.api_keys.revoke_of_device(name, but=token.id)
             keys.append(
                 repos.api_keys.add(
                     key_id=new.key_id,
@@ -143,7 +153,40 @@ def enrol_devices(
     return [(key, new.text) for key, new in zip(keys, new_keys, strict=True)]
 
 
+def _use(repos: Repositories, token_id: str, names: Sequence[str]) -> None:
+    """Use the token for these devices, or again for them.
+
+    Raises:
+        ConflictError: ``enrolment-used``.
+    """
+    token = repos.api_keys.get(token_id, lock=True)
+    if not is_valid(token, repos.now()) or (
+        token.rotated_at is not None and not _is_unheard(repos, token, names)
+    ):
+        raise _used()
+    if token.rotated_at is None:
+        repos.api_keys.rotate(token.id, _AGAIN_SEC, own_end=token.expires_at)
+        repos.api_keys.bind(token.id, token.device_name or re.sub(f"{_OF_GPU}$", "", names[0]))
+
+
+def _used() -> ConflictError:
+    return ConflictError(
+        "the enrolment token is invalid: it was used already, or has expired. `tunefarm device token` creates another",
+        code="enrolment-used",
+    )
+
+
+def _is_unheard(repos: Repositories, token: ApiKey, names: Sequence[str]) -> bool:
+    """Return whether the token enrolled these devices, and none has used the credential that it was answered."""
+    unused = {
+        key.device_name
+        for key in repos.api_keys.of_devices(names)
+        if is_credential(key) and key.last_used_at is None and key.created_at >= (token.rotated_at or 0.0)
+    }
+    return unused == set(names) and all(_is_for(token, name) for name in names)
+
+
 def _is_for(token: ApiKey, name: str) -> bool:
     if token.device_name in (None, name):
         return True
-    return re.fullmatch(rf"{re.escape(str(token.device_name))}-gpu[0-9]{{1,3}}", name) is not None
+    return re.fullmatch(re.escape(str(token.device_name)) + _OF_GPU, name) is not None

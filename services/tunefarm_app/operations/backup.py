@@ -9,11 +9,13 @@ back when their leases expire, and devices register again.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import io
 import json
 import os
+import secrets
 import tarfile
 import tempfile
 import time
@@ -84,6 +86,8 @@ def back_up(
 ) -> Backup:
     """Write a backup to `path`, which must not exist. An incomplete file is removed. Only its owner can read it.
 
+    Of several backups to the same path at once, the first that is complete gets it.
+
     Args:
         database_url: The farm's database.
         store: Its store.
@@ -98,11 +102,11 @@ def back_up(
         TransientError: If the database is away.
     """
     if path.exists():
-        raise FileExistsError(17, "exists already", str(path))
+        raise _exists(path)
     url = parse_url(database_url)
     if url.get_backend_name() == "sqlite" and not Path(url.database or "").is_file():
         raise InvalidInputError(f"{url.database}: there is no such database", code="no-database")
-    part = path.with_name(f".{path.name}.part")
+    part = path.with_name(f".tunefarm-{secrets.token_hex(8)}.part")
     # A plain database must not get to where an encrypted backup goes.
     folder = store.temporary_path().parent if recipients else path.parent
     try:
@@ -128,11 +132,25 @@ def back_up(
                             add_file(archive, STORE + sha256, blob_file)
                 file.flush()
                 os.fsync(file.fileno())
-        part.rename(path)
+        _name(part, path)
     finally:
         part.unlink(missing_ok=True)
     log.info("backed up", rows=rows, blobs=len(blobs), missing=len(backup.missing))
     return backup
+
+
+def _name(part: Path, path: Path) -> None:
+    """Give a complete backup its name, unless another got it meanwhile."""
+    try:
+        os.link(part, path)
+    except OSError as error:
+        if path.exists():
+            raise _exists(path) from error
+        part.rename(path)  # a file system without links
+
+
+def _exists(path: Path) -> FileExistsError:
+    return FileExistsError(errno.EEXIST, "exists already", str(path))
 
 
 _WITH_BLOBS = frozenset(
@@ -176,7 +194,7 @@ def _dump(database_url: str, file: IO[bytes]) -> tuple[int, set[str]]:
 
 
 def _new_file(path: Path) -> BinaryIO:
-    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     return cast("BinaryIO", os.fdopen(os.open(path, flags, 0o600), "w+b"))
 
 

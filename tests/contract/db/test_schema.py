@@ -20,7 +20,10 @@ from tunefarm_db.tables import Base
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import NewSweepCell, StepKind
 from tunefarm_tuning.core.errors import ConflictError
+from tunefarm_tuning.core.outcome import Outcome
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.search.budget import Budget
+from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.workload import revisions
 
 
@@ -223,6 +226,45 @@ def test_what_an_older_release_found_is_of_no_present_revision(database_url: str
         # The older release would take them for its own.
         assert connection.execute(text("SELECT count(*) FROM model_tasks")).scalar() == 0
         assert connection.execute(text("SELECT family FROM config_spaces")).all() == [(None,)]
+    engine.dispose()
+
+
+def test_what_was_imported_before_imports_counted_counts(database_url: str) -> None:
+    """As many bytes as its line of JSON has, nearly."""
+    record = TuningRecord(
+        workload_key="w" * 32,
+        target_key="llvm -mcpu=x86-64-v3 -num-cores=4",
+        device_model="amd-epyc-f25m17-4c",
+        toolchain="tvm-0.27.0.post1",
+        space_key="s" * 32,
+        config=Config(7, ((4, 8, 16, 1), 64) * 12),
+        outcome=Outcome.OK,
+        samples_sec=(0.000123, 0.000124, 0.0001255) * 20,
+        build_sec=1.234567,
+        measured_at=1764500000.123,
+        tuner="evolutionary",
+        message="",
+        extra={"fence": 12},
+    )
+    schema.upgrade(database_url, "0035")
+    engine = make_engine(database_url)
+    with engine.begin() as connection:
+        _insert(connection, "workloads", key=record.workload_key, toolchain=record.toolchain, args="[]")
+        texts = ("workload_key", "target_key", "device_model", "toolchain", "space_key", "outcome", "tuner")
+        lists = {"config": record.config.to_json(), "samples_sec": record.samples_sec, "extra": record.extra}
+        values = {
+            **{name: str(getattr(record, name)) for name in texts},
+            **{name: json.dumps(value) for name, value in lists.items()},
+        }
+        _insert(connection, "records", id="rec_imported", owner="a key", **values)
+        _insert(connection, "records", id="rec_measured", **values)
+    schema.upgrade(database_url)
+    with engine.connect() as connection:
+        sizes = dict(connection.execute(text("SELECT id, size_bytes FROM records")).all())
+    assert sizes["rec_measured"] is None
+    assert sizes["rec_imported"] == pytest.approx(len(record.to_json()), rel=0.15)
+    with UnitOfWork(engine).read() as repos:
+        assert repos.usage.size_bytes("a key") == sizes["rec_imported"]
     engine.dispose()
 
 

@@ -68,7 +68,7 @@ def test_shapes_from_the_form_to_the_results(seat, server: ReplayServer) -> None
     expect(table.locator("tbody tr").nth(1).locator("td, th")).to_have_text(
         ["x 1×3×48×320", "3", "3.2 ms", "6.4 ms", "9.6 ms", "3.00×", "–"]
     )
-    expect(page.get_by_text("All other shapes of x 1×3×48×width run by code for all sizes")).to_be_visible()
+    expect(page.get_by_text("Other shapes of x 1×3×48×width run untuned code for all sizes")).to_be_visible()
     seat.nothing_serious(page)
     page.set_viewport_size({"width": 360, "height": 740})
     expect(table).to_be_visible()

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from pathlib import Path
 
+import httpx
 import pytest
 from farm_processes import free_port
 from playwright.sync_api import Browser, expect
@@ -11,7 +13,7 @@ from timing_engine import note_timing
 from waiting import wait_until
 
 from tunefarm_app.access.api_keys import verify_api_key
-from tunefarm_app.access.browser_sessions import make_link
+from tunefarm_app.access.browser_sessions import make_link, start_session
 from tunefarm_app.engines.scenario import Scenario
 from tunefarm_app.jobs.control import cancel_job, pause_job
 from tunefarm_app.jobs.submit import JobRequest, submit_job
@@ -167,6 +169,37 @@ def test_the_api_is_restarted_while_one_looks(chromium: Browser, tmp_path: Path)
         expect(looking.locator(".figures")).to_contain_text("24 trials")
         looking.get_by_role("button", name="Resume").click()
         expect(looking.locator("#state")).to_contain_text("succeeded")
+        context.close()
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared by the tabs", "of the tab alone"])
+def test_a_refused_stream_is_opened_again(chromium: Browser, tmp_path: Path, shared: bool) -> None:
+    """A browser without shared workers gave up at the first 429, until somebody reloaded the page."""
+    context = chromium.new_context(viewport={"width": 360, "height": 740})
+    if not shared:
+        context.add_init_script("delete window.SharedWorker")
+    with replay_server(tmp_path, max_requests=32) as server:
+        port = server.url.rpartition(":")[2]
+        cookies = {f"tunefarm_session_{port}": start_session(server.services, server.api_key)}
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.goto(f"{server.url}/sign-in")
+        page.get_by_label("API key").fill(server.api_key)
+        with ExitStack() as streams:
+            for _ in range(8):  # a quarter of the requests, which is what a key may have
+                stream = httpx.stream("GET", f"{server.url}/live", cookies=cookies, timeout=60)
+                assert streams.enter_context(stream).status_code == 200
+            page.get_by_role("button", name="Sign in").click()
+            expect(page.locator("#link")).to_have_text("too many requests, trying again in 2 s")
+            expect(page.locator("#link")).to_be_visible()
+            expect(page.locator("#link")).to_have_attribute(
+                "title", re.compile("this API key has 8 requests")
+            )
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        expect(page.locator("#link")).to_have_attribute("data-state", "live")
+        server.add_device()
+        job = start_job(server, model_of(server), trials=16)
+        expect(page.locator(f"#{job.id}")).to_be_visible()
         context.close()
 
 

@@ -177,7 +177,7 @@ def test_jobs_are_chosen_and_compared(seat: Any, server: ReplayServer, tmp_path:
     page.get_by_role("button", name="Compare").click()
     expect(page.locator("svg.curves polyline")).to_have_count(2)
     expect(page.get_by_role("region", name="Kernels")).to_contain_text("matmul_1")
-    expect(page.get_by_text("2 kernels belong to one of the jobs alone")).to_be_visible()
+    expect(page.get_by_text("2 kernels are in only one of the jobs")).to_be_visible()
     nothing_is_cut_off(page)
     chart = page.locator("svg.curves")
     assert chart.evaluate("chart => getComputedStyle(chart).overflow") == "visible"

@@ -70,6 +70,9 @@ def test_tune_and_look_at_everything(run: Any, farm: Any, tmp_path: Path) -> Non
     assert all(task["roofline"]["share_of_peak"] is None for task in parsed(run, "jobs", "tasks", job_id))
     trials = [json.loads(line) for line in run("jobs", "trials", job_id, "--json").stdout.splitlines()]
     assert len(trials) == 16
+    cut = run("jobs", "trials", job_id, "--json", "--limit", 5)
+    assert len(cut.stdout.splitlines()) == 5
+    assert "only the first 5 are listed: --limit 10 lists more" in cut.stderr
     failed = run("jobs", "trials", job_id, "--failed", "--json").stdout.splitlines()
     assert len(failed) == sum(t["outcome"] != "ok" for t in trials) > 0
     assert "run-" in run("jobs", "trials", job_id, "--failed").stdout

@@ -19,7 +19,7 @@ from sqlalchemy import text
 from waiting import wait_until
 
 from tunefarm_app.devices.commands import remove_device
-from tunefarm_app.devices.enrolment import create_enrolment_token
+from tunefarm_app.devices.enrolment import create_enrolment_token, enrol_devices
 from tunefarm_app.identity.authority import device_identity
 from tunefarm_db.values import DeviceState
 from tunefarm_tuning.core.errors import InvalidInputError
@@ -130,8 +130,25 @@ def test_a_token_that_was_used_is_told_as_such(server: ReplayServer, tmp_path: P
         return credential(settings, lambda _: True)
 
     assert enrol("first") is not None
-    with pytest.raises(InvalidInputError, match=r"it was used already .*, or has expired"):
+    with pytest.raises(InvalidInputError, match=r"it was used already, or has expired"):
         enrol("second")
+
+
+def test_a_new_token_in_its_file_brings_a_device_back(
+    server: ReplayServer, join: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Its credential ended as somebody enrolled it again; before, only a restart made the agent read the file."""
+    token_file = tmp_path / "token"
+    token_file.write_text(create_enrolment_token(server.services)[1])
+    agent = join(server.url, f"--token-file={token_file}")
+    agent.wait_online()
+    elsewhere, _ = create_enrolment_token(server.services, device_name="box")
+    enrol_devices(server.services, elsewhere, names=["box"], device_key="test")
+    wait_until(lambda: not agent.events[-1]["online"], "the agent to notice")
+    seen = len(agent.events)
+    token_file.write_text(create_enrolment_token(server.services, device_name="box")[1])
+    agent.wait_online(after=seen)
+    assert agent.process.poll() is None
 
 
 @pytest.mark.parametrize("is_carried_out", [False, True])

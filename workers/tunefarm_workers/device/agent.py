@@ -26,7 +26,7 @@ from tunefarm_workers.device.rpc import probe
 from tunefarm_workers.device.rpc.keeper import ServerKeeper, ServerState
 from tunefarm_workers.device.rpc.process import SERVER_MODULE, RpcProcess, server_command, server_environment
 from tunefarm_workers.device.rpc.session_user import Chosen, SessionFolder
-from tunefarm_workers.device.settings import CREDENTIAL_FILE, AgentSettings
+from tunefarm_workers.device.settings import AgentSettings
 from tunefarm_workers.device.tunnel.tunnel import Tunnel
 from tunefarm_workers.device.vitals import Vitals
 
@@ -70,7 +70,7 @@ class Agent:
         # A new key in every life of the agent, so that a ticket for an earlier life is never used.
         self._rpc_key = f"dev-{secrets.token_hex(8)}"
         self._api = ApiClient(settings.url, api_key)
-        self._renewal = Renewal(self._api, api_key, settings.work_dir / CREDENTIAL_FILE, clock=time.monotonic)
+        self._renewal = Renewal(self._api, api_key, settings, clock=time.monotonic)
         self._registration = Registration(
             self._api,
             {**device.to_json(), "rpc_key": self._rpc_key},
@@ -98,7 +98,7 @@ class Agent:
         try:
             while True:
                 self._registration.tick(self._status())
-                self._renewal.tick()
+                self._renewal.tick(key_ended=self._registration.key_ended)
                 if self._registration.device_id is not None:
                     self._serve(self._registration.device_id)
                 self._tell()

@@ -26,7 +26,7 @@ from tunefarm_workers.device.lean_httpx import httpx
 
 _TIMEOUT_SEC = 5.0
 _ENROLMENT = httpx.Timeout(_TIMEOUT_SEC, read=60.0)
-"""A token can be used once: if its answer came too late, the machine could never enrol by it again."""
+"""A used token is good for a minute more: an answer that came later would be lost for good."""
 _NOT_NOW = {408, 425, 429}
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 

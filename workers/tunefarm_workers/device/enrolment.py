@@ -12,9 +12,12 @@ from tunefarm_tuning.core.errors import InvalidInputError, TransientError, Tunef
 from tunefarm_tuning.core.output_file import write_durably
 from tunefarm_workers.device.api_client import ApiClient
 from tunefarm_workers.device.backoff import Backoff
-from tunefarm_workers.device.settings import CREDENTIAL_FILE, AgentSettings
+from tunefarm_workers.device.settings import CREDENTIAL_FILE, AgentSettings, read_secret
 
 log = logging.getLogger("tunefarm.device")
+
+_LOOK_SEC = 2.0
+"""How often the token's file is looked at while the credential has ended."""
 
 
 def credential(settings: AgentSettings, wait: Callable[[float], bool]) -> str | None:
@@ -49,25 +52,29 @@ def _enrol(
     """Enrol, store and return new credentials; none if the stored ones are still valid, as far as the agent knows."""
     is_answer_lost = False  # of a request that the farm may have carried out: the token is then used, and stored credentials end
     backoff = Backoff(first_sec=0.5, most_sec=10.0)
+    while True:
+        try:
+            return _enrol_once(token, devices)
+        except InvalidInputError as error:
+            if is_answer_lost or not any(device.api_key for device in devices):
+                raise _explained(error) from error
+            log.info("not enrolled again: %s", error.message)
+            return {}
+        except TransientError as error:
+            is_answer_lost = is_answer_lost or error.fields.get("was_sent", False)
+            if not is_answer_lost and all(device.api_key for device in devices):
+                return {}
+            wait_sec = backoff.next_sec()
+            log.warning("%s; trying to enrol again in %.1f s", error.message, wait_sec)
+            if wait(wait_sec):
+                return None
+
+
+def _enrol_once(token: str, devices: Sequence[AgentSettings]) -> dict[str, str]:
+    """Enrol; store and return the new credentials by the names of the devices."""
     first = devices[0]
     with closing(ApiClient(first.url, token)) as api:
-        while True:
-            try:
-                keys = api.enrol([device.name for device in devices], first.device_key)
-                break
-            except InvalidInputError as error:
-                if is_answer_lost or not any(device.api_key for device in devices):
-                    raise _explained(error) from error
-                log.info("not enrolled again: %s", error.message)
-                return {}
-            except TransientError as error:
-                is_answer_lost = is_answer_lost or error.fields.get("was_sent", False)
-                if not is_answer_lost and all(device.api_key for device in devices):
-                    return {}
-                wait_sec = backoff.next_sec()
-                log.warning("%s; trying to enrol again in %.1f s", error.message, wait_sec)
-                if wait(wait_sec):
-                    return None
+        keys = api.enrol([device.name for device in devices], first.device_key)
     for device in devices:
         _keep(device.work_dir / CREDENTIAL_FILE, keys[device.name])
         log.info("enrolled as %s in pool %s", device.name, device.device_key)
@@ -75,7 +82,7 @@ def _enrol(
 
 
 class Renewal:
-    """Replaces the device's own credential when the farm says that it ends soon.
+    """Replaces the device's own credential when the farm says that it ends soon, and, by a new token in the token's file, when it has ended.
 
     The successor is stored before it is used, and the former one stays valid until then: an agent that dies in between, or
     cannot write, goes on with what it has, and the farm asks again. Concurrency: one caller.
@@ -83,20 +90,31 @@ class Renewal:
     Args:
         api: The agent's client.
         api_key: The key that it uses.
-        file: Where the device's credential lies; what is not in it is somebody else's to replace.
+        settings: The device's. What is not in its credential's file is somebody else's to replace.
         clock: Monotonic seconds.
     """
 
-    def __init__(self, api: ApiClient, api_key: str, file: Path, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, api: ApiClient, api_key: str, settings: AgentSettings, *, clock: Callable[[], float]
+    ) -> None:
         self._api = api
         self._api_key = api_key
-        self._file = file
+        self._settings = settings
+        self._file = settings.work_dir / CREDENTIAL_FILE
+        self._token = settings.token
         self._clock = clock
         self._backoff = Backoff(first_sec=5.0, most_sec=3600.0)
         self._act_at = 0.0
+        self._enrol_at = 0.0
 
-    def tick(self) -> None:
-        """Replace the credential, if it is time; a failure is logged, and tried again later."""
+    def tick(self, *, key_ended: bool) -> None:
+        """Replace the credential, if it is time; a failure is logged, and tried again later.
+
+        Args:
+            key_ended: Whether the farm no longer knows the credential.
+        """
+        if key_ended:
+            self._enrol_again()
         if not self._api.renewal_is_due or self._clock() < self._act_at:
             return
         try:
@@ -116,10 +134,36 @@ class Renewal:
             )
             self._act_at = self._clock() + wait_sec
             return
-        self._api_key = successor
-        self._api.use(successor)
-        self._backoff.reset()
+        self._use(successor)
         log.info("the credential was replaced")
+
+    def _enrol_again(self) -> None:
+        """Enrol by the token in the token's file, if it is another than the one that was tried last."""
+        if self._settings.token_file is None or self._clock() < self._enrol_at:
+            return
+        self._enrol_at = self._clock() + _LOOK_SEC
+        try:
+            token = read_secret(self._settings.token_file, "enrolment token")
+        except InvalidInputError:
+            return
+        if token == self._token:
+            return
+        try:
+            keys = _enrol_once(token, [self._settings])
+        except (OSError, TransientError) as error:
+            log.warning("%s; trying to enrol again in %.0f s", reason_of(error), _LOOK_SEC)
+            return
+        except InvalidInputError as error:
+            self._token = token
+            log.warning("not enrolled again: %s", error.message)
+            return
+        self._token = token
+        self._use(keys[self._settings.name])
+
+    def _use(self, api_key: str) -> None:
+        self._api_key = api_key
+        self._api.use(api_key)
+        self._backoff.reset()
 
     def _is_ours(self) -> bool:
         try:

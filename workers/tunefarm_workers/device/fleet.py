@@ -28,7 +28,7 @@ EXIT_REFUSED = 2
 _TICK_SEC = 0.25
 _GRACE_SEC = 12.0
 _CALM_SEC = 60.0
-_NO_OPTIONS = frozenset({"token", "api_key", "name_given", "work_dir_given", "probe_sec"})
+_NO_OPTIONS = frozenset({"token", "token_file", "api_key", "name_given", "work_dir_given", "probe_sec"})
 """Settings that are not on an agent's command line."""
 
 

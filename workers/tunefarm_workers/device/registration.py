@@ -33,6 +33,7 @@ class Registration:
         device_id: What the farm calls the device; None before the first registration.
         confirmed: Whether the API took the last heartbeat.
         online: Whether the API took it, and it said that workers can measure here.
+        key_ended: Whether the API no longer knows the key that the last call was made with.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Registration:
         self.device_id: str | None = None
         self.confirmed = False
         self.online = False
+        self.key_ended = False
 
     def tick(self, status: Mapping[str, Any]) -> None:
         """Register or send a heartbeat, if it is time.
@@ -70,6 +72,7 @@ class Registration:
         news = (status["ready"], status["reason"])
         if now < self._act_at and not (self._registered and self.confirmed and news != self._reported):
             return
+        self.key_ended = False
         try:
             if not self._registered:
                 self._register(status)
@@ -88,6 +91,7 @@ class Registration:
             if self.device_id is None and isinstance(error, InvalidInputError):
                 raise
             self.confirmed = self.online = False
+            self.key_ended = error.fields.get("status") == 401
             wait_sec = self._backoff.next_sec()
             log.warning("%s; trying again in %.1f s", error.message, wait_sec)
             self._act_at = self._clock() + wait_sec

@@ -42,6 +42,7 @@ class AgentSettings:
     Attributes:
         url: URL of the farm's API.
         token: Enrolment token, to exchange for the device's credential; None if it has one, or uses another API key.
+        token_file: File that the token is in, if given; the agent of a single device reads it again when its credential has ended.
         api_key: The device's credential, or any key that may register devices; None before it enrols.
         device_key: Pool of identical devices to join.
         name: Name of the device. Registering the name again updates the device.
@@ -61,6 +62,7 @@ class AgentSettings:
 
     url: str
     token: str | None = field(default=None, repr=False)
+    token_file: Path | None = None
     api_key: str | None = field(repr=False)
     device_key: str
     name: str
@@ -172,7 +174,7 @@ def _default_folder(name: str) -> Path:
 
 def _token(options: argparse.Namespace, environment: Mapping[str, str]) -> str | None:
     if options.token_file is not None:
-        return _secret(options.token_file, "enrolment token")
+        return read_secret(options.token_file, "enrolment token")
     return (options.token or environment.get("TUNEFARM_ENROLMENT_TOKEN", "")).strip() or None
 
 
@@ -184,9 +186,9 @@ def _api_key(
     if file is None and not credential.is_file() and "TUNEFARM_API_KEY_FILE" in environment:
         file = Path(environment["TUNEFARM_API_KEY_FILE"])
     if file is not None:
-        return _secret(file, "API key")
+        return read_secret(file, "API key")
     if credential.is_file():
-        return _secret(credential, "device's credential")
+        return read_secret(credential, "device's credential")
     key = environment.get("TUNEFARM_API_KEY", "").strip()
     if key and key.isascii() and key.isprintable():
         return key
@@ -199,7 +201,12 @@ def _api_key(
     return None
 
 
-def _secret(path: Path, kind: str) -> str:
+def read_secret(path: Path, kind: str) -> str:
+    """Return the token or key in a file.
+
+    Raises:
+        InvalidInputError: ``no-api-key``, if there is none.
+    """
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:

@@ -135,9 +135,15 @@ class ApiKeys(Repository):
         """Return the valid keys of these names."""
         return self._all(ApiKey, select(_KEYS).where(ApiKeyRow.name.in_([*names]), *_valid()))
 
-    def revoke_of_device(self, device_name: str) -> int:
-        """Revoke every key that is bound to this device; return how many."""
-        statement = update(_KEYS).where(ApiKeyRow.device_name == device_name, ApiKeyRow.revoked_at.is_(None))
+    def bind(self, key_id: str, device_name: str) -> None:
+        """Bind the key to this device from now on."""
+        self._run(update(_KEYS).where(ApiKeyRow.id == key_id).values(device_name=device_name))
+
+    def revoke_of_device(self, device_name: str, *, but: str = "") -> int:
+        """Revoke every key that is bound to this device, but for the one with the id `but`; return how many."""
+        statement = update(_KEYS).where(
+            ApiKeyRow.device_name == device_name, ApiKeyRow.revoked_at.is_(None), ApiKeyRow.id != but
+        )
         return int(self._run(statement.values(revoked_at=db_now())).rowcount)
 
     def forget_expired(self, names: Sequence[str], after_sec: float) -> int:

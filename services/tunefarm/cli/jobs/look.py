@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -258,7 +257,7 @@ def list_trials(
     with server.connect() as client:
         job_id = find_job(client, job_id)
         matching = (trial for trial in client.jobs.trials(job_id) if not failed or trial.outcome != "ok")
-        trials = islice(matching, limit) if out.json else out.first(matching, limit)
+        trials = out.first(matching, limit)
         out.items(
             trials,
             {

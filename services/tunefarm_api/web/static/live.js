@@ -1,6 +1,8 @@
 // Keeps [data-live] regions up to date. A region names the topics that it shows ("job:" means every job). When one of them
 // changes, the region gets the event `live` and reloads itself: at most once a second, and not while the page is hidden or left by a form,
 // which may delete what it shows.
+import { openStream } from "./live_stream.js";
+
 const EVERY_MS = 1000;
 const LEAVING_MS = 20_000; // a form whose answer is no page stays; from then on the page is live again
 const due = new Set();
@@ -15,21 +17,18 @@ export function listen() {
   addEventListener("submit", (event) => { if (!event.defaultPrevented) leave(); });
   if (window.SharedWorker) {
     // All tabs share a stream: browsers open at most six connections to a host, and each stream holds one.
-    const worker = new SharedWorker(script, { name: "tunefarm" });
+    const worker = new SharedWorker(script, { name: "tunefarm", type: "module" });
     worker.port.onmessage = (event) => take(event.data);
     worker.port.start();
     addEventListener("pagehide", () => worker.port.postMessage("bye"));
     addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
   } else {
-    const source = new EventSource("/live");
-    source.addEventListener("hello", () => take({ kind: "hello" }));
-    source.addEventListener("changed", (event) => take({ kind: "changed", topics: JSON.parse(event.data) }));
-    source.onerror = () => take({ kind: "away" });
+    openStream(take);
   }
 }
 
 function take(message) {
-  show(message.kind);
+  show(message);
   const regions = document.querySelectorAll("[data-live]");
   if (message.kind === "hello") {
     // From now on the stream reports every change. Changes before, or while it was interrupted, are unknown: renew all regions.
@@ -62,10 +61,11 @@ function flush() {
   }
 }
 
-function show(kind) {
+function show({ kind, why, detail }) {
   const dot = document.getElementById("link");
   if (!dot) return;
   const away = kind === "away";
   dot.dataset.state = away ? "away" : "live";
-  dot.firstElementChild.textContent = away ? "reconnecting" : "live";
+  dot.title = away ? detail : "";
+  dot.firstElementChild.textContent = away ? why : "live";
 }

@@ -31,7 +31,9 @@ def jobs(seed: Any, uow: UnitOfWork) -> list[Job]:
                 )
         repos.jobs.update(jobs[2].id, best_latency_sec=0.001, trials=7)
         repos.jobs.move(jobs[4].id, JobState.CANCELLED)
-        repos.jobs.label(jobs[0].id, tags=["ocr", "customer-7"], note="From the Monday build: 50% faster")
+        repos.jobs.label(
+            jobs[0].id, tags=["ocr", "customer-7"], note="From the Übungs-build on Monday: 50% faster"
+        )
         repos.jobs.label(jobs[1].id, tags=["ocr-2", "größe"])
         return [repos.jobs.get(job.id) for job in jobs]
 
@@ -105,6 +107,8 @@ def test_changed_jobs_come_first(uow: UnitOfWork, jobs: list[Job]) -> None:
         ({"text": "50%"}, [0]),
         ({"text": "%"}, [1, 0]),
         ({"text": "monday"}, [0]),
+        ({"text": "übungS-B"}, [0]),
+        ({"text": "ÜBUNGS"}, [0]),
         ({"text": "_"}, [4, 3, 2, 1, 0]),  # in every id
         ({"text": '", "'}, []),
         *(({"text": text}, []) for text in ("[", "]", '"', "\\", ",", "u00", "00f6")),

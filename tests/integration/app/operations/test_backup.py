@@ -8,6 +8,7 @@ import json
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from app_farm import Farm, farm_settings, make_farm
 from sqlalchemy import MetaData, func, select
 
 from tunefarm_app.engines.scenario import Scenario
-from tunefarm_app.operations.backup import DATABASE, MANIFEST, Backup, back_up, check_backup, restore
+from tunefarm_app.operations.backup import DATABASE, MANIFEST, Backup, _dump, back_up, check_backup, restore
 from tunefarm_app.operations.reconcile import reap
 from tunefarm_app.storage.blob_store import BlobStore
 from tunefarm_db import schema
@@ -245,6 +246,33 @@ def small_backup(tmp_path: Path) -> Backup:
     backup = back_up(url_of(farm), farm.services.blobs, tmp_path / "backup")
     farm.services.close()
     return backup
+
+
+def test_of_two_backups_to_one_file_one_gets_it(
+    farm: Farm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, both wrote to one file of a fixed name, and each removed the other's."""
+    farm.upload(Scenario())
+    path, begun = tmp_path / "backups" / "farm.backup", threading.Barrier(2)
+    path.parent.mkdir()
+
+    def dump_beside_another(*arguments: Any) -> Any:
+        begun.wait(60)
+        return _dump(*arguments)
+
+    monkeypatch.setattr("tunefarm_app.operations.backup._dump", dump_beside_another)
+
+    def take(_number: int) -> str:
+        try:
+            back_up(url_of(farm), farm.services.blobs, path)
+        except FileExistsError as error:
+            return f"{error.filename} {error.strerror}"
+        return "taken"
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(take, range(2))) == [f"{path} exists already", "taken"]
+    assert len(check_backup(path).blobs) == 1
+    assert list(path.parent.iterdir()) == [path]
 
 
 @pytest.mark.matrix(every=3)

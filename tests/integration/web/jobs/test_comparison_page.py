@@ -42,7 +42,7 @@ def test_jobs_are_chosen_and_compared(browser: Browser, farm) -> None:
         assert [x for x, _ in points] == sorted(x for x, _ in points)
         assert [y for _, y in points] == sorted(y for _, y in points), "times fall, so the line goes down"
     assert "Thin dashed curves are estimates" in page.text
-    assert "Points are the whole networks" not in page.text
+    assert "Points are measured latencies" not in page.text
 
 
 def inside(line: str) -> list[tuple[float, float]]:
@@ -69,9 +69,10 @@ def test_the_networks_own_points_are_drawn_and_sums_are_called_estimates(browser
     assert (len(page.all("circle", class_="dot")), len(page.all("rect", class_="dot"))) == (2, 1)
     assert len(page.all("line", class_="interval")) == 2
     assert (
-        "Points are the whole networks, measured: untuned at 0 s, then with the kernels so far" in page.text
+        "Points are measured latencies of the whole networks, with 95 % intervals: untuned at 0 s"
+        in page.text
     )
-    assert "Squares are the artifacts, measured." in page.text
+    assert "Squares are measured latencies of the artifacts." in page.text
     with farm.services.uow.read() as repos:
         chart = chart_of(compare_jobs(repos, [timed.id, untimed.id]).jobs)
     assert chart is not None

@@ -41,10 +41,10 @@ def test_an_untuned_artifact_is_offered_while_the_job_searches(browser: Browser,
     farm.run(steps=1)
     page = browser.page(f"/jobs/{job.id}")
     note = page.element("p", id="draft")
-    assert "Untuned, checked" in note.text
+    assert "An artifact of the search so far: untuned, checked" in note.text
     assert "A better draft replaces it" in note.text
     link = note.element("a", download="")
-    assert link.text.startswith("Download so far, ")
+    assert link.text.startswith("Download the draft, ")
     untuned = browser.get(link.attrs["href"])
     assert untuned.status_code == 200
     assert "an artifact so far is ready: untuned" in page.text

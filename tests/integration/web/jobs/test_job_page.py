@@ -165,7 +165,7 @@ def test_each_set_of_shapes_has_a_line(browser: Browser, farm, done) -> None:
     ]  # fmt: skip
     assert second == ["x 1×3×160 untuned: it is slower", "1", "2 ms", "2 ms", "–", "–", "–"]
     assert (
-        "All other shapes of x batch×3×width run by code for all sizes, which is not tuned: 85 ms"
+        "Other shapes of x batch×3×width run untuned code for all sizes. In the main shapes, that code takes 85 ms"
         in page.text
     )
     refused = {"entry": None, "reason": "there is no such code for GPUs"}

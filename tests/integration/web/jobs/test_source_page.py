@@ -61,7 +61,7 @@ def test_the_page_offers_what_the_target_has(browser: Browser, done: Job) -> Non
         "llvm",
         "asm",
     ]
-    assert "config in the artifact" in section.text
+    assert "as the artifact has it" in section.text
     assert "data-live" not in section.attrs, "what somebody reads stays as it is"
 
 

@@ -98,7 +98,7 @@ def test_a_kernel_without_floating_point_operations_does_not_blame_the_device(br
     with closing(sqlite3.connect(path, timeout=60.0)) as database, database:
         database.execute("UPDATE workloads SET flops = 0")
     page = browser.page(f"/jobs/{job.id}/tasks/0")
-    assert "it has no floating-point operations" in page.text
+    assert "the kernel has no floating-point operations" in page.text
     assert "the peak is unknown" not in page.text
 
 

@@ -115,8 +115,9 @@ def test_a_token_enrols_one_device_once(
     problem(client.get("/v1/devices", headers={"Authorization": f"Bearer {token}"}), 403, "forbidden")
     answer = enrolled(client, token)
     assert answer.status_code == 201, answer.text
-    problem(enrolled(client, token), 401, "unauthenticated")
     own = {"Authorization": f"Bearer {answer.json()['api_key']}"}
+    assert client.post("/v1/devices", json={}, headers=own).status_code == 422
+    problem(enrolled(client, token), 409, "enrolment-used")
     body = {key: value for key, value in DEVICE.items() if key != "name"}
     for changes in ({"name": "node-1"}, {"name": "node-7", "device_key": "other"}):
         told = problem(client.post("/v1/devices", json={**body, **changes}, headers=own), 403, "forbidden")
@@ -141,6 +142,26 @@ def test_a_token_enrols_one_device_once(
     problem(client.post(mine, json={}, headers=new), 401, "unauthenticated")
 
 
+@pytest.mark.parametrize("token_name", [None, "node-7"])
+def test_a_machine_that_lost_the_answer_enrols_again_within_a_minute(
+    client: TestClient, services: Services, problem: Any, token_name: str | None
+) -> None:
+    key, token = create_enrolment_token(services, device_name=token_name)
+    also = ["node-7-gpu1"]
+    lost = enrolled(client, token, name="node-7-gpu0", also=also).json()
+    problem(enrolled(client, token, name="node-7-gpu2"), 409, "enrolment-used")
+    again = enrolled(client, token, name="node-7-gpu0", also=also)
+    assert again.status_code == 201, again.text
+    for name, answer, status in (("lost", lost, 401), ("again", again.json(), 422)):
+        for credential in (answer["api_key"], answer["also"][0]["api_key"]):
+            headers = {"Authorization": f"Bearer {credential}"}
+            assert client.post("/v1/devices", json={}, headers=headers).status_code == status, name
+    problem(enrolled(client, token, name="node-7-gpu0", also=also), 409, "enrolment-used")
+    with services.uow.read() as repos:
+        used = repos.api_keys.get(key.id)
+    assert 0.0 < (used.expires_at or 0.0) - (used.rotated_at or 0.0) <= 60.0
+
+
 def test_a_token_that_is_too_old(client: TestClient, services: Services, problem: Any) -> None:
     _, token = create_enrolment_token(services, valid_sec=-1.0)
     problem(enrolled(client, token), 401, "unauthenticated")
@@ -162,7 +183,7 @@ def test_a_token_enrols_all_devices_of_a_machine(client: TestClient, problem: An
         for name in ("node-7", *also):
             status = client.post("/v1/devices", json={**body, "name": name}, headers=own).status_code
             assert (status == 200) == (name == enrolment["name"])
-    problem(enrolled(client, token, name="node-8"), 401, "unauthenticated")
+    problem(enrolled(client, token, name="node-8"), 409, "enrolment-used")
 
     # Set up anew: a token for the machine is good for its GPUs, and for nothing else.
     for name, code in (
