@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import select
 import socket
 import ssl
@@ -31,10 +30,6 @@ SILENCE_SEC = 15.0
 
 _STUCK_SEC = 300.0
 """A side of a session that takes no byte for so long ends it."""
-
-_LOOK_SEC = 50e-6
-"""After each piece it is looked for so long whether the next one comes: to be woken takes longer than to pass a small piece on."""
-_looking = threading.Lock()  # one thread of a process looks at a time
 
 _NOT_YET = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 30_000))
@@ -160,7 +155,7 @@ def carry(
         pending = source.pending if isinstance(source, ssl.SSLSocket) else int
         routes[source.fileno()] = (source.recv_into, sink, check, pending)
     while True:
-        for descriptor, _ in _wait_for_bytes(poll):
+        for descriptor, _ in poll.poll():
             receive_into, sink, check, pending = routes[descriptor]
             is_more = True
             while is_more:
@@ -173,20 +168,6 @@ def carry(
                 for piece in check(buffer[:size]):
                     _send(sink, piece)
                 is_more = pending() > 0
-
-
-def _wait_for_bytes(poll: select.poll) -> list[tuple[int, int]]:
-    """Return the descriptors that are readable; before it sleeps, it looks for a moment (`_LOOK_SEC`)."""
-    if _looking.acquire(blocking=False):
-        try:
-            until = time.perf_counter() + _LOOK_SEC
-            while time.perf_counter() < until:
-                if ready := poll.poll(0):
-                    return ready
-                os.sched_yield()
-        finally:
-            _looking.release()
-    return poll.poll()
 
 
 def _send(sink: socket.socket, piece: bytes | memoryview) -> None:
