@@ -31,6 +31,7 @@ SILENCE_SEC = 15.0
 _STUCK_SEC = 300.0
 """A side of a session that takes no byte for so long ends it."""
 
+_NOT_YET = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 30_000))
 
 Check = Callable[[memoryview], Iterable[bytes | memoryview]]
@@ -136,7 +137,7 @@ def carry(
     """Pass on both directions until either side ends. The caller closes both.
 
     Args:
-        left: One side, with TLS or without.
+        left: One side, with TLS or without; neither blocks from now on.
         right: The other.
         to_right: Yields what may be passed on of a piece from the left.
         to_left: The same of the right.
@@ -148,38 +149,42 @@ def carry(
     poll = select.poll()
     routes = {}
     for source, sink, check in ((left, right, to_right), (right, left, to_left)):
-        source.settimeout(_STUCK_SEC)  # of what is sent
+        source.setblocking(False)
         poll.register(source, select.POLLIN)
         # What TLS has decrypted already wakes no poll.
         pending = source.pending if isinstance(source, ssl.SSLSocket) else int
-        routes[source.fileno()] = (source, sink.sendall, check, pending)
-    wait = poll.poll
+        routes[source.fileno()] = (source.recv_into, sink, check, pending)
     while True:
-        for descriptor, _ in wait():
-            source, send, check, pending = routes[descriptor]
+        for descriptor, _ in poll.poll():
+            receive_into, sink, check, pending = routes[descriptor]
             is_more = True
             while is_more:
-                size = _receive_ready(source, buffer)
-                if size is None:
+                try:
+                    size = receive_into(buffer)
+                except _NOT_YET:  # it was a part of a TLS record, which must keep nobody waiting
                     break
                 if not size:
                     return
                 for piece in check(buffer[:size]):
-                    send(piece)
+                    _send(sink, piece)
                 is_more = pending() > 0
 
 
-def _receive_ready(source: socket.socket, buffer: memoryview) -> int | None:
-    """Receive from a side that is readable; None if that was only a part of a TLS record, which must keep nobody waiting."""
-    if not isinstance(source, ssl.SSLSocket):
-        return source.recv_into(buffer)
-    source.settimeout(0.0)
-    try:
-        return source.recv_into(buffer)
-    except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-        return None
-    finally:
-        source.settimeout(_STUCK_SEC)
+def _send(sink: socket.socket, piece: bytes | memoryview) -> None:
+    """Send all of a piece on a connection that does not block.
+
+    Raises:
+        OSError: If the other side is gone, or takes no byte for too long.
+    """
+    left = memoryview(piece)
+    while left:
+        try:
+            left = left[sink.send(left) :]
+        except _NOT_YET:
+            poll = select.poll()
+            poll.register(sink, select.POLLOUT)
+            if not poll.poll(1000 * _STUCK_SEC):
+                raise TimeoutError("the other side takes nothing") from None
 
 
 class Conversation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import threading
 import time
@@ -100,6 +101,46 @@ def test_a_piece_that_must_not_pass_ends_it() -> None:
         right.sendall(b"bad")
         with pytest.raises(BadMessageError, match="bad"):
             carry(near_left, near_right, to_left=check)
+
+
+def test_a_slow_reader_gets_every_byte() -> None:
+    left, near_left = socket.socketpair()
+    right, near_right = socket.socketpair()
+    data = bytes(range(256)) * 20_000
+    threads = [
+        threading.Thread(target=carry, args=(near_left, near_right)),
+        threading.Thread(target=left.sendall, args=(data,)),
+    ]
+    received = bytearray()
+    with left, near_left, right, near_right:
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: not is_writable(near_right), "a full connection")
+        while len(received) < len(data):
+            received += right.recv(50_000)
+        left.close()
+        for thread in threads:
+            thread.join()
+    assert received == data
+
+
+def is_writable(connection: socket.socket) -> bool:
+    return bool(select.select([], [connection], [], 0)[1])
+
+
+def test_a_side_that_takes_nothing_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tunnel, "_STUCK_SEC", 0.05)
+    left, near_left = socket.socketpair()
+    right, near_right = socket.socketpair()
+    with left, near_left, right, near_right:
+        left.setblocking(False)
+        left.send(bytes(1 << 20))
+        near_right.setblocking(False)
+        with suppress(BlockingIOError):
+            while near_right.send(bytes(1 << 20)):
+                pass
+        with pytest.raises(TimeoutError, match="takes nothing"):
+            carry(near_left, near_right)
 
 
 def serve(talk: Conversation, take: Callable[[Any], None]) -> None:
