@@ -177,13 +177,19 @@ def _used() -> ConflictError:
 
 
 def _is_unheard(repos: Repositories, token: ApiKey, names: Sequence[str]) -> bool:
-    """Return whether the token enrolled these devices, and none has used the credential that it was answered."""
-    unused = {
-        key.device_name
-        for key in repos.api_keys.of_devices(names)
-        if is_credential(key) and key.last_used_at is None and key.created_at >= (token.rotated_at or 0.0)
-    }
-    return unused == set(names) and all(_is_for(token, name) for name in names)
+    """Return whether the token enrolled these devices alone, and none has used the credential that it was answered."""
+    answered = [
+        key
+        for key in repos.api_keys.list()
+        if is_credential(key)
+        and key.revoked_at is None
+        and key.device_name is not None
+        and key.created_at >= (token.rotated_at or 0.0)
+        and _is_for(token, key.device_name)
+    ]
+    return {key.device_name for key in answered} == set(names) and all(
+        key.last_used_at is None for key in answered
+    )
 
 
 def _is_for(token: ApiKey, name: str) -> bool:

@@ -153,14 +153,17 @@ def carry(
         poll.register(source, select.POLLIN)
         # What TLS has decrypted already wakes no poll.
         pending = source.pending if isinstance(source, ssl.SSLSocket) else int
-        routes[source.fileno()] = (source.recv_into, sink, check, pending)
+        routes[source.fileno()] = (source, sink, check, pending)
     while True:
         for descriptor, _ in poll.poll():
-            receive_into, sink, check, pending = routes[descriptor]
+            source, sink, check, pending = routes[descriptor]
             is_more = True
             while is_more:
                 try:
-                    size = receive_into(buffer)
+                    size = source.recv_into(buffer)
+                except ssl.SSLWantWriteError:  # TLS has to answer first, a change of keys, say
+                    _wait_to_send(source)
+                    continue
                 except _NOT_YET:  # it was a part of a TLS record, which must keep nobody waiting
                     break
                 if not size:
@@ -181,10 +184,19 @@ def _send(sink: socket.socket, piece: bytes | memoryview) -> None:
         try:
             left = left[sink.send(left) :]
         except _NOT_YET:
-            poll = select.poll()
-            poll.register(sink, select.POLLOUT)
-            if not poll.poll(1000 * _STUCK_SEC):
-                raise TimeoutError("the other side takes nothing") from None
+            _wait_to_send(sink)
+
+
+def _wait_to_send(connection: socket.socket) -> None:
+    """Wait until a connection takes bytes.
+
+    Raises:
+        TimeoutError: If it takes none for too long.
+    """
+    poll = select.poll()
+    poll.register(connection, select.POLLOUT)
+    if not poll.poll(1000 * _STUCK_SEC):
+        raise TimeoutError("the other side takes nothing")
 
 
 class Conversation:

@@ -21,7 +21,7 @@ async function run(tell, signal) {
         const sec = Number(answer.headers.get("Retry-After")) || REFUSED_SEC;
         if (answer.status === 429) away.why = `too many requests, trying again in ${sec} s`;
         waitMs = 1000 * sec;
-        away.detail = (await answer.json()).detail;
+        away.detail = (await answer.json()).detail ?? "";
       }
     } catch { /* the network, or an answer that is no problem document */ }
     if (signal.aborted) return;

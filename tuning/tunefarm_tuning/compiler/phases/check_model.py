@@ -147,8 +147,9 @@ def check_untuned(
     request: CompileRequest, loaded: LoadedModel, untuned: UntunedModel, open_compiler: OpenCompiler
 ) -> CheckedModel:
     """Compare the untuned network's outputs; build it with unscheduled loops if its default schedules are wrong."""
+    untuned.build()  # if it takes too long, unscheduled loops would, too
     try:
-        comparison = _run_untuned(request, loaded, untuned.build())
+        comparison = _run_untuned(request, loaded, untuned.library)
         checked = CheckedModel(library=untuned.library, comparison=comparison, untuned=untuned)
         if comparison.ok:
             return checked
@@ -190,6 +191,11 @@ def confirmed(
     rounds = any(given.rounding == STEPS for given in loaded.sets)
     if not (blind or loose or rounds) or checked.segments is not None:
         return checked
+    if loose and request.model.parts:  # its segments are not compared: fixed shares have to do
+        by_shares = replace(loaded, sets=tuple(replace(given, widths=None) for given in loaded.sets))
+        comparison = _run_untuned(request, by_shares, checked.library)
+        if comparison.ok:
+            return replace(checked, comparison=comparison)
     segments = _compared_segments(request, loaded, open_compiler)
     if segments.wrong is not None:
         raise InvalidModelError(

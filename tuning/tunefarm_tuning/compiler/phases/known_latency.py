@@ -102,11 +102,15 @@ class LatencyCacheEntry:
         before = TimedBefore(measured_at=float(known["measured_at"]), again_sec=again.median_sec)
         return latency, before, {**self.baselines.facts, **noted}
 
-    def note_latency(self, latency: Mapping[str, Latency]) -> None:
-        """Remember latencies that were measured side by side, and whether the device was quiet; unless a baseline failed."""
+    def note_latency(self, latency: Mapping[str, Latency]) -> bool:
+        """Remember latencies that were measured side by side, and whether the device was quiet; unless a baseline failed.
+
+        Returns:
+            Whether a later compile takes them over.
+        """
         facts, running = self._facts(), self.baselines.running
         if facts is None or not running.keys() <= latency.keys():
-            return
+            return False
         finding = {
             "latency": {name: each.to_json() for name, each in latency.items()},
             "measured_at": time.time(),
@@ -115,6 +119,7 @@ class LatencyCacheEntry:
         if running:
             finding["baselines"] = {name: each.facts.to_json() for name, each in running.items()}
         self.request.findings.note(_KIND, facts, finding)
+        return bool(finding["quiet"])
 
     def _facts(self) -> dict[str, Any] | None:
         """Return what latencies depend on; None where they are always measured: on GPUs, on samples, beside runtimes of another machine."""

@@ -56,7 +56,8 @@ class LoadedModel:
     """The result of the phase ``load``: child processes that are ready, inputs and expected outputs.
 
     Attributes:
-        compiler: Builds kernels and networks. It is closed once the networks are built, unless `other_shapes.keeps_compiler`.
+        compiler: Builds kernels and networks. It is closed once the networks are built, the untuned one too, unless
+            `other_shapes.keeps_compiler`.
         references: ONNX Runtime for each set of shapes.
         runs: `Reference.runs` of the first.
         untuned: The network without any record, built while the reference ran, if it was.

@@ -21,7 +21,7 @@ from tunefarm_tuning.compiler.phases.untuned import note_timed
 from tunefarm_tuning.compiler.report import why_no_baseline
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.compiler.runtime_parts import PartTimes, time_parts
-from tunefarm_tuning.core.latency import Latency, is_quiet
+from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.measure.baselines.baseline import BaselineFacts
 from tunefarm_tuning.measure.device_run import RunFailed
 from tunefarm_tuning.measure.gpu.baseline import budget_sec, time_baselines
@@ -306,8 +306,8 @@ def _sample_entry(
         )
     latency.setdefault("tuned", latency["untuned"])
     if remember and slower is False:
-        cached.note_latency(latency)
-        if is_quiet(list(latency.values())) is not False:
+        is_known_later = cached.note_latency(latency)
+        if is_known_later and len(loaded.info.entries) == 1:
             note_timed(request, loaded.info)
     return EntryTiming(latency=latency, baselines=baselines.facts), slower
 

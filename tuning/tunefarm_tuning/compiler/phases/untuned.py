@@ -77,7 +77,7 @@ def build_unless_timed(
 
 
 def note_timed(request: CompileRequest, info: LoadedInfo) -> None:
-    """Remember that the networks were timed on a quiet device."""
+    """Remember that the networks, in one set of shapes, were timed on a quiet device."""
     if _may_be_built_later(request):
         request.findings.note(_KIND, _facts(request, info), {"quiet": True})
 

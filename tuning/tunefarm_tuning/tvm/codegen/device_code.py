@@ -6,7 +6,7 @@ machine code (a cubin) into the library's list of modules.
 
 That list is a table of bytes behind a symbol of an object file; a network's weights are in it. Its format is that of TVM's
 ``ModulePackImports``; reading it checks the format. LLVM takes a second for an object file of 100 MB, so it writes that of a short list,
-and `write_with_symbol` puts the bytes into it: 64-bit ELF, little-endian.
+and `write_with_symbol` puts the bytes into it: 64-bit ELF, little-endian. For machines of 32 bits LLVM writes all of it.
 """
 
 from __future__ import annotations
@@ -161,22 +161,35 @@ def _pack(module: Any, prefix: str, folder: Path, target: Target, kernels: list[
 
         packed = memoryview(PackedModules.read(bytes(packed)).compiled(sources, machine_code).to_bytes())
     output = folder / f"{prefix}devc.o"
-    write_with_symbol(output, _short_list(target, prefix), f"{prefix}{SYMBOL}", packed)
+    short_list = _short_list(target, prefix)
+    if short_list.startswith(_ELF64):
+        write_with_symbol(output, short_list, f"{prefix}{SYMBOL}", packed)
+    else:
+        _object_of_list(module, _host(target), prefix, output)
     return str(output)
 
 
 @functools.lru_cache(maxsize=8)
 def _short_list(target: Target, prefix: str) -> bytes:
     """Return an object file, for the target's host, of the list of modules of a library that does nothing."""
-    machine = tvm_target(target)
-    host = machine.host or machine
+    host = _host(target)
     link_machine = tvm_ffi.get_global_func("relax.VMLink")
     library = link_machine(relax.ExecBuilder(), host, _built(host), [], {})
-    packed = tvm_ffi.get_global_func("runtime.ModulePackImportsToLLVM")(library, False, str(host), prefix)
     with tempfile.TemporaryDirectory(prefix="short-list-") as folder:
         path = Path(folder, "list.o")
-        packed.write_to_file(str(path), "o")
+        _object_of_list(library, host, prefix, path)
         return path.read_bytes()
+
+
+def _object_of_list(module: Any, host: tvm.target.Target, prefix: str, output: Path) -> None:
+    """Have LLVM write the object file of a library's list of modules."""
+    packed = tvm_ffi.get_global_func("runtime.ModulePackImportsToLLVM")(module, False, str(host), prefix)
+    packed.write_to_file(str(output), "o")
+
+
+def _host(target: Target) -> tvm.target.Target:
+    machine = tvm_target(target)
+    return machine.host or machine
 
 
 @functools.lru_cache(maxsize=8)
@@ -244,6 +257,7 @@ _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _SYMTAB = 2
+_ELF64 = b"\x7fELF\x02\x01"
 _ALIGNMENT = 64
 
 
@@ -297,7 +311,7 @@ def write_with_symbol(path: Path, data: bytes, name: str, content: memoryview) -
 
 def _sections(data: bytes) -> list[_Section]:
     header = _HEADER.unpack_from(data)
-    if header[0][:6] != b"\x7fELF\x02\x01":
+    if not header[0].startswith(_ELF64):
         raise ValueError("it is no 64-bit ELF file")
     begin, size, count = header[6], header[11], header[12]
     return [

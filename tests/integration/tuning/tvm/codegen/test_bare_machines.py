@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import tvm
 from bare_kernels import TARGETS, run_bare
 from onnx_models import encoder_block, mobile_block
 from quantised_networks import conv
@@ -15,6 +16,8 @@ from scheduled_networks import run
 
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.target.parse import detect_host_target
+from tunefarm_tuning.tvm.base.tir import nodes_of
+from tunefarm_tuning.tvm.codegen.graph_build import build_model
 from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule
 from tunefarm_tuning.tvm.tasks.extract import kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
@@ -45,3 +48,20 @@ def test_default_schedules_compute_what_x86_computes(machine: str, name: str, tm
         apart = np.abs(actual.astype(np.float64) - expected)
         step = 1 if expected.dtype.kind in "iu" else 1e-4 * float(np.abs(expected).max())
         assert apart.max() <= step, kernel.name
+
+
+@pytest.mark.parametrize("machine", ["arm", "riscv64"])
+def test_a_network_with_its_weights_is_linked(machine: str, tmp_path: Path) -> None:
+    """On machines of 32 bits, too, whose list of modules LLVM writes as a whole."""
+    path, library = tmp_path / "model.onnx", tmp_path / "model.so"
+    path.write_bytes(mobile_block().SerializeToString())
+    network = load_relax(path, Binding(), TARGETS[machine])
+    build_model(network.module, TARGETS[machine], library, default_schedules=False)
+    data = library.read_bytes()
+    weights = next(
+        constant.value.numpy()
+        for constant in nodes_of(network.module["main"].body, tvm.ir.GenericConst)
+        if constant.value.numpy().size > 1
+    )
+    assert data.startswith(b"\x7fELF")
+    assert weights.tobytes() in data

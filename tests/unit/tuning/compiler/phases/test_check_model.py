@@ -12,9 +12,12 @@ import pytest
 from tunefarm_tuning.compiler.model_comparison import ModelComparison
 from tunefarm_tuning.compiler.phases import check_model
 from tunefarm_tuning.compiler.phases.check_model import CheckedModel, excused_by_segments
+from tunefarm_tuning.compiler.phases.load import LoadedModel
 from tunefarm_tuning.compiler.phases.untuned import UntunedModel
+from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.reference.comparison import STEPS, compare_arrays
 from tunefarm_tuning.reference.onnx_runtime import InputSet
+from tunefarm_tuning.reference.random_inputs import InputKind
 
 
 def compared(rounding: str, *wrong: bool) -> ModelComparison:
@@ -57,3 +60,34 @@ def test_a_network_with_parts_of_onnx_runtime_is_excused_if_it_is_right_on_other
             "on other inputs they are correct. The network was not compared segment by segment: it cannot be cut"
             in excused.warnings[0]
         )
+
+
+@pytest.mark.parametrize("is_close", [True, False])
+def test_a_sensitive_network_with_parts_is_compared_by_fixed_shares(
+    is_close: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its segments are not compared, so that there is nothing else to go by."""
+    by_shares = SimpleNamespace(ok=is_close, moved=0.9)
+    given = InputSet(kind=InputKind.NORMAL, inputs=Path("in"), expected=Path("out"), widths=Path("widths"))
+    loaded = LoadedModel(
+        **dict.fromkeys(("compiler", "runner", "references", "info", "untuned"), cast("Any", None)),
+        runs={"noticed": 1, "probes": 1}, sets=(given,), threads=1, warnings=(),
+    )  # fmt: skip
+
+    def compare(_request: Any, fixed: LoadedModel, library: Path) -> Any:
+        assert [each.widths for each in fixed.sets] == [None]
+        assert library == Path("a.so")
+        return by_shares
+
+    monkeypatch.setattr(check_model, "_run_untuned", compare)
+    none = SimpleNamespace(wrong=None, not_checked="it has parts", count=0, to_json=dict)
+    monkeypatch.setattr(check_model, "check_segments", lambda *_args, **_named: none)
+    loose = cast("Any", SimpleNamespace(says_nothing=True, moved=0.9, to_json=dict))
+    untuned = UntunedModel(library=Path("a.so"))
+    checked = CheckedModel(library=untuned.library, comparison=loose, untuned=untuned)
+    request = cast("Any", SimpleNamespace(model=SimpleNamespace(parts=("part",))))
+    if is_close:
+        assert check_model.confirmed(request, loaded, checked, cast("Any", None)).comparison is by_shares
+    else:
+        with pytest.raises(InvalidModelError, match="too sensitive to rounding"):
+            check_model.confirmed(request, loaded, checked, cast("Any", None))

@@ -10,17 +10,31 @@ import pytest
 
 from tunefarm_tuning.compiler.phases.untuned import build_unless_timed, note_timed, untuned_model
 from tunefarm_tuning.compiler.request import CompileRequest, Progress
-from tunefarm_tuning.compiler.session import CompileLimits, CompileSession, LoadedInfo
+from tunefarm_tuning.compiler.session import CompileLimits, CompileSession, KernelInfo, LoadedInfo
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.process import ChildCrashed
 from tunefarm_tuning.records.findings import Findings
 from tunefarm_tuning.records.history import History
+from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.target.host import host_device_model
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.target.toolchain import toolchain_key
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
 
-INFO = LoadedInfo(entries=(), tasks=(), not_tunable=(), cpu_features=())
+TASK = KernelInfo(workload_key="task", names=("kernel",), weight=1, args=())
+INFO = LoadedInfo(entries=(), tasks=(TASK,), not_tunable=(), cpu_features=())
+
+
+def record_of(config: Config) -> TuningRecord:
+    return TuningRecord(
+        workload_key="task", target_key=Target(kind="llvm").key, device_model=host_device_model(),
+        toolchain=toolchain_key(), space_key="space", config=config, outcome=Outcome.OK, samples_sec=(1e-3,),
+        build_sec=0.0, measured_at=0.0,
+    )  # fmt: skip
 
 
 class Compiler:
@@ -100,6 +114,20 @@ def test_it_is_built_at_once_where_other_things_were_timed(
     compiler = Compiler()
     build_unless_timed(replace(request_of_net, **change), compiler.session, lambda: INFO)
     assert compiler.built == [True]
+
+
+def test_it_is_built_at_once_where_other_records_were_timed(request_of_net: CompileRequest) -> None:
+    findings, compiler = request_of_net.history.findings, Compiler()
+    requests = [
+        replace(request_of_net, history=History((record_of(Config(number, ())),), findings))
+        for number in range(2)
+    ]
+    note_timed(requests[0], INFO)
+    build_unless_timed(requests[0], compiler.session, lambda: INFO)
+    assert compiler.built == []
+    for request in (requests[1], request_of_net):
+        build_unless_timed(request, compiler.session, lambda: INFO)
+    assert compiler.built == [True, True]
 
 
 def test_a_large_network_does_not_keep_the_compiler(request_of_net: CompileRequest) -> None:

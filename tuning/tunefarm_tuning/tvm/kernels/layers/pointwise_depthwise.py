@@ -240,11 +240,14 @@ class _Writer:
     def _clear_columns(self) -> None:
         """Fill the columns that the padding adds to the kept rows with zeros."""
         left, end = self._of.padding[1], self._of.padding[1] + self._of.image[1]
-        added = [*range(left), *range(end, self._of.padded_columns)]
-        if added:
-            with T.serial(self._of.kernel[0]) as slot, T.serial(self._tiles.panels) as panel:
-                for column in added:
-                    self._clear(slot, panel, column)
+        for begin, count in ((0, left), (end, self._of.padded_columns - end)):
+            if count:
+                with (
+                    T.serial(self._of.kernel[0]) as slot,
+                    T.serial(self._tiles.panels) as panel,
+                    T.serial(count) as column,
+                ):
+                    self._clear(slot, panel, begin + column)
 
     def _clear(self, slot: Any, panel: Any, column: Any) -> None:
         with T.vectorized(self._tiles.width) as lane:
