@@ -26,6 +26,8 @@ def test_trials_are_printed_as_they_arrive(capsys: pytest.CaptureFixture[str]) -
     job_id = f"job_{'0' * 26}"
     server: Any = SimpleNamespace(connect=lambda: nullcontext(client))
     list_trials(Output(json=True), server, job_id, limit=3)
-    printed.append(capsys.readouterr().out)
+    rest = capsys.readouterr()
     lines = [json.loads(line) for line in printed[1:]]
     assert lines == [{"job": job_id, "trial": number} for number in range(3)]
+    assert rest.out == ""
+    assert "limit" in rest.err, "the fourth is there, and left out"
