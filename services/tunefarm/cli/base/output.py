@@ -11,7 +11,6 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -93,10 +92,15 @@ class Output:
 
     def first(self, items: Iterable[T], limit: int) -> list[T]:
         """Return so many of the items at most, and say so if there are more."""
-        taken = list(islice(items, limit + 1))
-        if len(taken) > limit:
-            self.note(f"only the first {limit:,} are listed: --limit {2 * limit} lists more")
-        return taken[:limit]
+        return list(self.each_of_first(items, limit))
+
+    def each_of_first(self, items: Iterable[T], limit: int) -> Iterator[T]:
+        """Yield the same as they arrive."""
+        for number, item in enumerate(items):
+            if number == limit:
+                self.note(f"only the first {limit:,} are listed: --limit {2 * limit} lists more")
+                return
+            yield item
 
     def items(
         self,

@@ -257,7 +257,7 @@ def list_trials(
     with server.connect() as client:
         job_id = find_job(client, job_id)
         matching = (trial for trial in client.jobs.trials(job_id) if not failed or trial.outcome != "ok")
-        trials = out.first(matching, limit)
+        trials = out.each_of_first(matching, limit) if out.json else out.first(matching, limit)
         out.items(
             trials,
             {
