@@ -26,7 +26,6 @@ from tunefarm_tuning.tvm.base.relax_graph import (
 )
 from tunefarm_tuning.tvm.default_schedules.stage import Machine
 from tunefarm_tuning.tvm.kernels.layers.attention import (
-    DTYPE,
     MASKS,
     OPERATORS,
     Attention,
@@ -34,6 +33,7 @@ from tunefarm_tuning.tvm.kernels.layers.attention import (
     Tiles,
     attention_kernel,
 )
+from tunefarm_tuning.tvm.kernels.layers.written import DTYPE
 
 _LEAST_SCORES = 1 << 19
 """Fewer scores stay in the caches from one kernel to the next. The same on all CPUs, since a farm shares the tasks of a model."""

@@ -29,7 +29,6 @@ from tunefarm_tuning.tvm.base.relax_graph import (
 )
 from tunefarm_tuning.tvm.default_schedules.stage import Machine
 from tunefarm_tuning.tvm.kernels.layers.pointwise_depthwise import (
-    DTYPE,
     OPERATORS,
     PerChannel,
     PointwiseDepthwise,
@@ -37,6 +36,7 @@ from tunefarm_tuning.tvm.kernels.layers.pointwise_depthwise import (
     Tiles,
     pointwise_depthwise_kernel,
 )
+from tunefarm_tuning.tvm.kernels.layers.written import DTYPE
 from tunefarm_tuning.tvm.transform.convolutions.convolution import (
     CHANNELS_LAST,
     convolution_name,

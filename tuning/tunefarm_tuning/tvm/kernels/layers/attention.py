@@ -14,12 +14,11 @@ from math import prod
 from typing import Any
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812  (as TVM's own documentation has it)
 
-from tunefarm_tuning.tvm.base.tir import ATTENTION, IS_SCHEDULED, OPAQUE, whole
+from tunefarm_tuning.tvm.base.tir import ATTENTION
+from tunefarm_tuning.tvm.kernels.layers.written import DTYPE, argument, float_number, written_kernel
 
-DTYPE = "float32"
 OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
     "subtract": operator.sub,
@@ -130,16 +129,7 @@ class Tiles:
 
 def attention_kernel(attention: Attention, tiles: Tiles) -> tirx.PrimFunc:
     """Return the kernel; its arguments are query, key, value, the tensors of the steps, and the result ``[..., rows, columns]``."""
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name("main")
-        T.func_attr({"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": OPAQUE, ATTENTION: True})
-        writer = _Writer(attention, tiles)
-        with T.sblock("attention"):
-            T.reads([whole(buffer) for buffer in writer.inputs])
-            T.writes([whole(writer.result)])
-            writer.write()
-    func: tirx.PrimFunc = builder.get().without_attr("global_symbol")
-    return func
+    return written_kernel("attention", ATTENTION, lambda: _Writer(attention, tiles))
 
 
 class _Writer:
@@ -151,18 +141,18 @@ class _Writer:
         self._zero_without_keys = attention.zero_without_keys
         self._rows, self._size = attention.query[-2:]
         self._keys, self._columns = attention.value[-2:]
-        self._query = _argument("query", attention.query)
-        self._key = _argument("key", attention.key)
-        self._value = _argument("value", attention.value)
+        self._query = argument("query", attention.query)
+        self._key = argument("key", attention.key)
+        self._value = argument("value", attention.value)
         self._tensors = [
             None
             if step.shape is None
-            else _argument(f"operand{position}", step.shape, "bool" if step.operator in MASKS else DTYPE)
+            else argument(f"operand{position}", step.shape, "bool" if step.operator in MASKS else DTYPE)
             for position, step in enumerate(attention.steps)
         ]
         tensors = [tensor for tensor in self._tensors if tensor is not None]
         self.inputs = [self._query, self._key, self._value, *tensors]
-        self.result = _argument("result", attention.result)
+        self.result = argument("result", attention.result)
 
     def write(self) -> None:
         """Write the loops over all heads, and over the blocks of their rows."""
@@ -200,7 +190,7 @@ class _Writer:
                         packed, source[(*at, row, panels * width + lane)], [head, panels, row, lane]
                     )
                 with T.serial(width - rest) as lane:
-                    T.buffer_store(packed, _float(0), [head, panels, row, rest + lane])
+                    T.buffer_store(packed, float_number(0), [head, panels, row, rest + lane])
 
     def _write_scores(self, head: Any, first: Any) -> None:
         """Write the scores of a block of rows; those behind the last key are minus infinity."""
@@ -217,7 +207,7 @@ class _Writer:
         def products(row: Any, lane: Any, k: Any) -> Any:
             return self._query[(*at, first + begin + row, k)] * self._packed_key[head, panel, k, lane]
 
-        sums = self._sum(self._size, products, lambda _row, _lane: _float(0))
+        sums = self._sum(self._size, products, lambda _row, _lane: float_number(0))
 
         def keep(row: Any, lane: Any) -> None:
             score = self._after_steps(sums[row, lane], head, first + begin + row, panel * width + lane)
@@ -231,12 +221,12 @@ class _Writer:
                 keep(row, lane)
             with T.serial(width - columns) as lane:
                 T.buffer_store(
-                    self._scores, _float(float("-inf")), [begin + row, panel * width + columns + lane]
+                    self._scores, float_number(float("-inf")), [begin + row, panel * width + columns + lane]
                 )
 
     def _after_steps(self, score: Any, head: Any, row: Any, key: Any) -> Any:
         for step, tensor in zip(self._steps, self._tensors, strict=True):
-            number = None if step.number is None else _float(step.number)
+            number = None if step.number is None else float_number(step.number)
             element = None if tensor is None else _element(tensor, head, step.heads, row, key)
             if step.operator in MASKS:
                 score = MASKS[step.operator](element, score, number)
@@ -250,12 +240,12 @@ class _Writer:
         most, total = _buffer((width,)), _buffer((width,))
         with T.serial(self._tiles.block) as row:
             with T.vectorized(width) as lane:
-                T.buffer_store(most, _float(_LEAST), [lane])
+                T.buffer_store(most, float_number(_LEAST), [lane])
             with T.serial(panels) as panel, T.vectorized(width) as lane:
                 T.buffer_store(most, tirx.max(most[lane], self._scores[row, panel * width + lane]), [lane])
             self._fold(most, row, tirx.max)
             with T.vectorized(width) as lane:
-                T.buffer_store(total, _float(0), [lane])
+                T.buffer_store(total, float_number(0), [lane])
             with T.serial(panels) as panel:
                 with T.vectorized(width) as lane:
                     at = [row, panel * width + lane]
@@ -298,7 +288,7 @@ class _Writer:
                     self._scores[tile * tiles.rows + row, first + k]
                     * self._packed_value[head, panel, first + k, lane]
                 ),
-                lambda row, lane: _float(0) if begins else products[tuple(at(row, lane))],
+                lambda row, lane: float_number(0) if begins else products[tuple(at(row, lane))],
             )
             self._for_each_lane(lambda row, lane: T.buffer_store(products, sums[row, lane], at(row, lane)))
 
@@ -309,8 +299,8 @@ class _Writer:
         def write(row: Any, column: Any) -> None:
             result = self._products[row, column] / self._sums[row]
             if self._zero_without_keys:
-                has_none = tirx.any(tirx.isnan(self._sums[row]), self._sums[row] <= _float(0))
-                result = tirx.Select(has_none, _float(0), result)
+                has_none = tirx.any(tirx.isnan(self._sums[row]), self._sums[row] <= float_number(0))
+                result = tirx.Select(has_none, float_number(0), result)
             T.buffer_store(self.result, result, [*at, first + row, column])
 
         with T.serial(self._tiles.block) as row:
@@ -357,17 +347,9 @@ def _element(tensor: Any, head: Any, heads: Sequence[int], row: Any, key: Any) -
     return tensor[(*_of_head(tensor, head, heads), *reversed(inner))]
 
 
-def _argument(name: str, shape: Sequence[int], dtype: str = DTYPE) -> Any:
-    return T.arg(name, T.Buffer(shape, dtype))
-
-
 def _buffer(shape: Sequence[int]) -> Any:
     return T.sblock_alloc_buffer(shape, DTYPE)
 
 
 def _padded(count: int, width: int) -> int:
     return -(-count // width) * width
-
-
-def _float(value: float) -> Any:
-    return tirx.const(value, DTYPE)

@@ -14,17 +14,12 @@ from math import ceil
 from typing import Any
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812  (as TVM's own documentation has it)
 
-from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, OPAQUE, POINTWISE_DEPTHWISE, whole
+from tunefarm_tuning.tvm.base.tir import POINTWISE_DEPTHWISE
+from tunefarm_tuning.tvm.kernels.layers.written import DTYPE, argument, float_number, written_kernel
 
-DTYPE = "float32"
 _ITEM_BYTES = 4
-
-
-def _number(value: float) -> Any:
-    return tirx.const(value, DTYPE)
 
 
 OPERATORS: Mapping[str, Callable[..., Any]] = {
@@ -34,7 +29,7 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "divide": operator.truediv,
     "maximum": tirx.max,
     "minimum": tirx.min,
-    "nn.relu": lambda value: tirx.max(value, _number(0)),
+    "nn.relu": lambda value: tirx.max(value, float_number(0)),
     "sigmoid": tirx.sigmoid,
     "tanh": tirx.tanh,
 }
@@ -182,23 +177,7 @@ def pointwise_depthwise_kernel(convolutions: PointwiseDepthwise, tiles: Tiles) -
     Its arguments: the images ``[batch, rows, columns, channels]``, the pointwise weights ``[channels / width, inputs, width]``, the depthwise
     weights ``[rows, columns, 1, channels]``, the vectors ``[channels]``, and the result.
     """
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name("main")
-        T.func_attr(
-            {
-                "tirx.noalias": True,
-                IS_SCHEDULED: True,
-                "op_pattern": OPAQUE,
-                POINTWISE_DEPTHWISE: True,
-            }
-        )
-        writer = _Writer(convolutions, tiles)
-        with T.sblock("pointwise_depthwise"):
-            T.reads([whole(buffer) for buffer in writer.inputs])
-            T.writes([whole(writer.result)])
-            writer.write()
-    func: tirx.PrimFunc = builder.get().without_attr("global_symbol")
-    return func
+    return written_kernel("pointwise_depthwise", POINTWISE_DEPTHWISE, lambda: _Writer(convolutions, tiles))
 
 
 class _Writer:
@@ -208,14 +187,14 @@ class _Writer:
         self._of, self._tiles = convolutions, tiles
         self._panels = convolutions.channels // tiles.width
         rows, columns, inputs = convolutions.image
-        self._image = _argument("image", (convolutions.batch, rows, columns, inputs))
-        self._pointwise = _argument("pointwise", (self._panels, inputs, tiles.width))
-        self._depthwise = _argument("depthwise", (*convolutions.kernel, 1, convolutions.channels))
+        self._image = argument("image", (convolutions.batch, rows, columns, inputs))
+        self._pointwise = argument("pointwise", (self._panels, inputs, tiles.width))
+        self._depthwise = argument("depthwise", (*convolutions.kernel, 1, convolutions.channels))
         self._vectors = [
-            _argument(f"vector{number}", (convolutions.channels,)) for number in range(convolutions.vectors)
+            argument(f"vector{number}", (convolutions.channels,)) for number in range(convolutions.vectors)
         ]
         self.inputs = [self._image, self._pointwise, self._depthwise, *self._vectors]
-        self.result = _argument("result", (convolutions.batch, *convolutions.result))
+        self.result = argument("result", (convolutions.batch, *convolutions.result))
 
     def write(self) -> None:
         """Write the loop over images, chunks of rows, and groups of channels."""
@@ -251,7 +230,7 @@ class _Writer:
 
     def _clear(self, slot: Any, panel: Any, column: Any) -> None:
         with T.vectorized(self._tiles.width) as lane:
-            T.buffer_store(self._kept, _number(0), [slot, panel, column, lane])
+            T.buffer_store(self._kept, float_number(0), [slot, panel, column, lane])
 
     def _write_row_between(self, row: Any) -> None:
         """Write a row between the convolutions, numbered with the padding, into its slot."""
@@ -332,7 +311,7 @@ class _Writer:
                 if isinstance(operand, PerChannel):
                     operands.append(self._vectors[operand.argument][self._channel(panel, lane)])
                 else:
-                    operands.append(values[operand] if isinstance(operand, int) else _number(operand))
+                    operands.append(values[operand] if isinstance(operand, int) else float_number(operand))
             values.append(OPERATORS[step.operator](*operands))
         return values[-1]
 
@@ -342,13 +321,9 @@ class _Writer:
     def _sums(self, count: int) -> Any:
         """Return sums in registers, which are zero."""
         sums = T.sblock_alloc_buffer((count, self._tiles.width), DTYPE, scope="local")
-        self._for_each_lane(count, lambda pixel, lane: T.buffer_store(sums, _number(0), [pixel, lane]))
+        self._for_each_lane(count, lambda pixel, lane: T.buffer_store(sums, float_number(0), [pixel, lane]))
         return sums
 
     def _for_each_lane(self, count: int, body: Callable[[Any, Any], None]) -> None:
         with T.unroll(count) as pixel, T.vectorized(self._tiles.width) as lane:
             body(pixel, lane)
-
-
-def _argument(name: str, shape: Sequence[int]) -> Any:
-    return T.arg(name, T.Buffer(shape, DTYPE))
