@@ -10,7 +10,7 @@ from typing import Any
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process import Access, ChildClosed, ChildFailed, ChildLimits, ChildProcess
 from tunefarm_tuning.process.model_child import ImportLimits
-from tunefarm_tuning.process.running import HUGE_PAGES
+from tunefarm_tuning.process.running import OF_NETWORKS
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference.samples import MAX_SAMPLE_BYTES
 from tunefarm_tuning.target.target import Target
@@ -194,7 +194,7 @@ class CompileSession:
             limits=ChildLimits(memory_bytes=limits.memory_bytes),
             access=Access(reads=(model.path,), writes=(folder, self._objects), programs=True),
             # If it is killed in the middle of a link, it leaves object files as large as the weights.
-            env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TMPDIR": str(folder), **HUGE_PAGES},
+            env={**OF_NETWORKS, "TMPDIR": str(folder)},
         )
         self._loaded_pid: int | None = None
 

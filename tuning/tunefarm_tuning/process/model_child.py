@@ -18,7 +18,7 @@ from tunefarm_tuning.process.errors import (
     ChildTimedOut,
 )
 from tunefarm_tuning.process.limits import ChildLimits
-from tunefarm_tuning.process.running import HUGE_PAGES
+from tunefarm_tuning.process.running import OF_NETWORKS
 from tunefarm_tuning.process.sandbox import Access
 
 
@@ -94,13 +94,7 @@ def compiling(doing: str) -> Iterator[None]:
         raise model_error("compile", doing, error) from error
 
 
-# One thread instead of one per core: there is little to compute, and each thread costs address space.
-CHILD_ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "TVM_NUM_THREADS": "1",
-    **HUGE_PAGES,
-}
+CHILD_ENVIRONMENT = {**OF_NETWORKS, "TVM_NUM_THREADS": "1"}
 
 
 _PROTOBUF_LIMIT_BYTES = (2 << 30) - 1

@@ -41,9 +41,12 @@ TVM_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
 """The environment of all our processes that import TVM; variables that are already set win."""
 
 _TUNABLES = "GLIBC_TUNABLES"
-HUGE_PAGES: Mapping[str, str] = MappingProxyType({_TUNABLES: "glibc.malloc.hugetlb=1"})
-"""For children that hold whole networks and time nothing: glibc asks for memory in huge pages. In pages of 4 KB, a fifth of such a child's
-time goes to the kernel, which clears each of them. What is timed must not have it, since a user's process has not."""
+OF_NETWORKS: Mapping[str, str] = MappingProxyType(
+    {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", _TUNABLES: "glibc.malloc.hugetlb=1"}
+)
+"""Of children that hold whole networks and time nothing: there is little to compute, and each thread costs address space; and glibc asks for
+memory in huge pages. In pages of 4 KB, a fifth of such a child's time goes to the kernel, which clears each of them. What is timed must
+not have these, since a user's process has not."""
 
 STRICT_PASSES = "TUNEFARM_STRICT_PASSES"
 """Variable: a graph pass that fails ends the import, even where another layout works. Tests set it."""

@@ -11,16 +11,14 @@ import os
 import threading
 from collections import deque
 from contextlib import suppress
-from types import MappingProxyType
 
 from tunefarm_tuning.core.cancellation import Closing
-from tunefarm_tuning.process.running import HUGE_PAGES, RunningChild, is_background
+from tunefarm_tuning.process.running import OF_NETWORKS, RunningChild, is_background
 
 _COMPILE = "tunefarm_tuning.tvm.children.compile"
 _EARLY = ("tunefarm_tuning.tvm.children.import_network", _COMPILE)
-"""Short-lived children whose start is waited for. Loading one's modules brings nearly all of the other's."""
-_ENVIRONMENT = MappingProxyType({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **HUGE_PAGES})
-"""What libraries read when they are loaded; both kinds of children ask for it. The rest of an environment comes with the order."""
+"""Short-lived children whose start is waited for. Loading one's modules brings nearly all of the other's, and both ask for the environment
+of those that hold networks, which libraries read when they are loaded. The rest of an environment comes with the order."""
 
 
 class WarmChildren:
@@ -63,7 +61,7 @@ class WarmChildren:
         while len(self._waiting) > self._count:
             _end(self._waiting.pop())
         while len(self._waiting) < self._count:
-            self._waiting.append(RunningChild(*_EARLY, env=_ENVIRONMENT))
+            self._waiting.append(RunningChild(*_EARLY, env=OF_NETWORKS))
 
 
 class EarlyChild(Closing):

@@ -30,7 +30,7 @@ from tunefarm_tuning.process import (
     call_in_child,
     in_background,
 )
-from tunefarm_tuning.process.running import HUGE_PAGES, child_environment
+from tunefarm_tuning.process.running import OF_NETWORKS, child_environment
 
 HANDLERS_DIR = Path(__file__).parent / "child_handlers"
 MODULE = "misbehaving_handlers"
@@ -354,9 +354,9 @@ def test_tvm_binds_no_threads_in_a_child_unless_told(monkeypatch: pytest.MonkeyP
 def test_a_users_own_tunables_stay_beside_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
     assert "GLIBC_TUNABLES" not in child_environment({})  # what is timed gets memory as a user's process does
-    assert child_environment(HUGE_PAGES)["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
+    assert child_environment(OF_NETWORKS)["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
     monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.check=1")
-    assert child_environment(HUGE_PAGES)["GLIBC_TUNABLES"] == "glibc.malloc.check=1:glibc.malloc.hugetlb=1"
+    assert child_environment(OF_NETWORKS)["GLIBC_TUNABLES"] == "glibc.malloc.check=1:glibc.malloc.hugetlb=1"
 
 
 def test_tvms_import_in_a_child_leaves_pytorch_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

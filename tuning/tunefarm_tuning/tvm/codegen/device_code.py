@@ -174,7 +174,7 @@ def _short_list(target: Target, prefix: str) -> bytes:
     """Return an object file, for the target's host, of the list of modules of a library that does nothing."""
     host = _host(target)
     link_machine = tvm_ffi.get_global_func("relax.VMLink")
-    library = link_machine(relax.ExecBuilder(), host, _built(host), [], {})
+    library = link_machine(relax.ExecBuilder(), host, unused_library(target), [], {})
     with tempfile.TemporaryDirectory(prefix="short-list-") as folder:
         path = Path(folder, "list.o")
         _object_of_list(library, host, prefix, path)
@@ -194,13 +194,10 @@ def _host(target: Target) -> tvm.target.Target:
 
 @functools.lru_cache(maxsize=8)
 def unused_library(target: Target) -> Any:
-    """Return a module with an unused kernel: TVM packs what a library imports beside such a module only."""
-    return _built(tvm_target(target))
-
-
-def _built(machine: tvm.target.Target) -> Any:
+    """Return a module with an unused kernel for the target's host: TVM packs what a library imports beside such a module only."""
     name = "tunefarm_nothing"
-    return tvm.tirx.build(tvm.IRModule({name: unused_kernel().with_attr("global_symbol", name)}), machine)
+    func = unused_kernel().with_attr("global_symbol", name)
+    return tvm.tirx.build(tvm.IRModule({name: func}), _host(target))
 
 
 def unused_kernel() -> tvm.tirx.PrimFunc:
