@@ -31,6 +31,8 @@ LAST_CHECKS_SEC = 15.0
 PACK_SEC = 3.0
 """The same of packing alone."""
 
+_KEEPS_UP_TO_BYTES = 64 << 20
+
 PHASES = ("load", "check-kernels", "build-model", "check-model", "measure", "other-shapes", "pack")
 """The phases of a compile, in order."""
 
@@ -156,6 +158,11 @@ class CompileRequest:
     def on_gpu(self) -> bool:
         """Whether the target is a GPU."""
         return device_kind(self.target) == "cuda"
+
+    @property
+    def may_keep_compiler(self) -> bool:
+        """Whether the compiler may stay open, with the network in memory, while later phases run: not that of a large file."""
+        return self.model.path.stat().st_size <= _KEEPS_UP_TO_BYTES
 
     @property
     def here(self) -> bool:

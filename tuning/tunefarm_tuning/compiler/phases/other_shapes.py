@@ -41,7 +41,6 @@ from tunefarm_tuning.workload.model import Model, entry_name
 from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShapes
 
 _TIMINGS = 5
-_KEEPS_UP_TO_BYTES = 64 << 20
 _LEAST_BUILD_SEC = 120.0
 _LEAST_OPTIONAL_SEC = 5.0
 _NO_TIME = (
@@ -113,7 +112,7 @@ class OtherShapes:
 
 def keeps_compiler(request: CompileRequest) -> bool:
     """Return whether this phase uses the compiler of the phases before, which has loaded the network; that of a large file is closed early, for its memory."""
-    return _why_never(request) is None and request.model.path.stat().st_size <= _KEEPS_UP_TO_BYTES
+    return _why_never(request) is None and request.may_keep_compiler
 
 
 def add_other_shapes(

@@ -17,8 +17,6 @@ from tunefarm_tuning.process import ChildClosed, ChildFailed
 from tunefarm_tuning.process.model_child import compiling
 
 _KIND = "timed"
-_LATER_UP_TO_BYTES = 64 << 20
-"""Size of the model's file up to which the compiler stays open for it, in memory, until the network is timed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,9 +81,7 @@ def note_timed(request: CompileRequest, info: LoadedInfo) -> None:
 
 
 def _may_be_built_later(request: CompileRequest) -> bool:
-    return (
-        not request.on_gpu and not request.samples and request.model.path.stat().st_size <= _LATER_UP_TO_BYTES
-    )
+    return not request.on_gpu and not request.samples and request.may_keep_compiler
 
 
 def _facts(request: CompileRequest, info: LoadedInfo) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import tunefarm_tuning
 from tunefarm_tuning import Artifact, apply_history_best, import_model
 from tunefarm_tuning.artifact.loader import ArtifactInputError, InferenceSession, TunedModel, load
 from tunefarm_tuning.artifact.reading import extract_library
+from tunefarm_tuning.compiler import request
 from tunefarm_tuning.compiler.phases import other_shapes
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
 from tunefarm_tuning.core.spans import recording
@@ -84,7 +85,7 @@ def test_a_dimension_that_fits_one_size_keeps_it(shapes: str, tmp_path: Path) ->
 def test_the_compiler_that_has_the_network_is_kept_for_a_small_one(
     keeps_bytes: int, loads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(other_shapes, "_KEEPS_UP_TO_BYTES", keeps_bytes)
+    monkeypatch.setattr(request, "_KEEPS_UP_TO_BYTES", keeps_bytes)
     model = import_model(written(mlp(batch="batch", features=(16, 8)), tmp_path), shapes={"x": (4, 16)})
     with recording() as log:
         artifact = tunefarm_tuning.compile(model, output=tmp_path / "net", baseline=False)
