@@ -12,6 +12,26 @@ import onnx
 from tunefarm_tuning.artifact.pack import pack
 from tunefarm_tuning.target.toolchain import versions
 
+LOADED_TWICE = """
+import os, sys, threading, time
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+from loader import load
+everywhere = os.sched_getaffinity(0)
+limited = {max(everywhere)}
+os.sched_setaffinity(0, limited)
+before = dict(os.environ)
+model = load(sys.argv[1], threads=2)
+more = load(sys.argv[1], threads=3)
+inputs = {spec["name"]: np.ones(spec["shape"], spec["dtype"]) for spec in model.inputs}
+expected = model.run(inputs)
+def same(outputs):
+    return all(np.array_equal(outputs[name], array) for name, array in expected.items())
+def tasks():
+    return len(os.listdir("/proc/self/task"))
+"""
+"""The head of a program that loads its argument, an artifact, on two and on three threads, while it is bound to one core."""
+
 
 def plain_artifact(model: onnx.ModelProto, path: Path, **changes: Any) -> Path:
     """Compile a network untuned, and pack it.

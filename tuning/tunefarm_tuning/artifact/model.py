@@ -35,7 +35,7 @@ if __package__:
     from tunefarm_tuning.artifact.onnxruntime_parts import OnnxRuntimeParts
     from tunefarm_tuning.artifact.part_calls import Parts, register, running
     from tunefarm_tuning.artifact.specialisations import ShapeTable
-    from tunefarm_tuning.artifact.threads import KernelThreads, choose_threads
+    from tunefarm_tuning.artifact.threads import choose_threads, threads_of
 else:  # beside this file, in the zip
     from container import (  # type: ignore[import-not-found,no-redef]
         LIBRARY,
@@ -65,10 +65,7 @@ else:  # beside this file, in the zip
     from tunefarm_onnxruntime_parts import OnnxRuntimeParts  # type: ignore[import-not-found,no-redef]
     from tunefarm_part_calls import Parts, register, running  # type: ignore[import-not-found,no-redef]
     from tunefarm_specialisations import ShapeTable  # type: ignore[import-not-found,no-redef]
-    from tunefarm_threads import (  # type: ignore[import-not-found,no-redef]
-        KernelThreads,
-        choose_threads,
-    )
+    from tunefarm_threads import choose_threads, threads_of  # type: ignore[import-not-found,no-redef]
 
 
 _OTHER_SHAPES_KEPT = 8
@@ -151,8 +148,8 @@ class TunedModel:
             with tempfile.TemporaryDirectory(prefix="tunefarm-") as folder:
                 library = Path(folder) / LIBRARY
                 unpack_library(archive, self.manifest, library)
-                self._threads = KernelThreads(self.threads)
                 self._library, self._device = _open(library, self.manifest)
+                self._threads = threads_of(self._library, self.threads)
         self._turns = turns_on(self.manifest["target"]["kind"])
         self._names = [spec["name"] for spec in self.inputs]
         self._name_set = set(self._names)

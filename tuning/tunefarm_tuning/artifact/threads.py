@@ -1,6 +1,7 @@
 """Runs an artifact's kernels on a number of threads, without changing the caller's threads. Needs Python 3.11 and apache-tvm.
 
-This file is also inside every artifact, for `loader.py` there. TVM 0.27 behaves as follows, and this module corrects it:
+This file is also inside every artifact, for `loader.py` there. The library of a CPU of 64 bits has threads of its own. Other libraries,
+and those of older artifacts, run on TVM's pool. TVM 0.27 behaves as follows, and this module corrects it:
 
 - A thread pool belongs to the calling thread, and its size is fixed when it is made. Here only one of the caller's threads, the first
   that calls, has a pool. Calls from other threads, and of models on more threads, run on a thread of this module, one for each size of
@@ -25,8 +26,12 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
+
+SET_THREADS = "tunefarm_set_threads"
+"""The function of a library with threads of its own that takes their number. Nothing else may run the library meanwhile."""
 
 _SPIN_COUNT = "10000"
 _SET_LIMIT = "_ZN3tvm7runtime9threading17SetMaxConcurrencyEi"
@@ -91,11 +96,31 @@ def _count(threads: int) -> str:
     return f"{threads} thread{'s' if threads != 1 else ''}"
 
 
-class KernelThreads:
-    """Runs a model's functions with their kernels on `count` threads. Concurrency: any thread.
+class LibraryThreads:
+    """Runs functions of a library whose kernels run on its own threads, `count` with the caller's. Concurrency: any thread.
 
     With one thread, calls run in parallel. With several, they run one after the other, since each uses all threads.
     """
+
+    def __init__(self, count: int, set_threads: Callable[[int], Any]) -> None:
+        self.count = count
+        self._set_threads = set_threads
+        self.renew_after_fork()
+        _all.add(self)
+
+    def call(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+        """Return ``function(*arguments)``."""
+        with self._turn:
+            return function(*arguments)
+
+    def renew_after_fork(self) -> None:
+        """Have the library start new threads in a forked process, where the old ones, and one that may hold the lock, do not exist."""
+        self._turn: AbstractContextManager[Any] = threading.Lock() if self.count > 1 else nullcontext()
+        self._set_threads(self.count)
+
+
+class TvmThreads:
+    """Runs a model's functions with their kernels on `count` threads of TVM's pool. Concurrency: as `LibraryThreads`."""
 
     def __init__(self, count: int) -> None:
         import tvm
@@ -132,7 +157,7 @@ class KernelThreads:
         finally:
             self._set_limit(before)
 
-    def forget_other_threads(self) -> None:
+    def renew_after_fork(self) -> None:
         """Renew the lock in a forked process, where the thread that held it does not exist."""
         self._turn = threading.Lock()
 
@@ -159,6 +184,15 @@ def _ignore(limit: int) -> None:
     """Replace a function that this TVM lacks."""
 
 
+def threads_of(library: Any, count: int) -> LibraryThreads | TvmThreads:
+    """Return what runs a loaded library's functions on `count` threads."""
+    try:
+        set_threads = library.get_function(SET_THREADS, query_imports=True)
+    except AttributeError:
+        return TvmThreads(count)
+    return LibraryThreads(count, set_threads)
+
+
 class _Here(threading.local):
     """State of the calling thread."""
 
@@ -168,7 +202,7 @@ class _Here(threading.local):
 
 
 _here = _Here()
-_all: weakref.WeakSet[KernelThreads] = weakref.WeakSet()
+_all: weakref.WeakSet[LibraryThreads | TvmThreads] = weakref.WeakSet()
 _ours: dict[int, ThreadPoolExecutor] = {}
 _callers: list[threading.Thread] = []  # the one with a pool
 
@@ -198,7 +232,7 @@ def _after_fork() -> None:
     _ours.clear()
     _callers.clear()
     for threads in list(_all):
-        threads.forget_other_threads()
+        threads.renew_after_fork()
 
 
 if hasattr(os, "register_at_fork"):

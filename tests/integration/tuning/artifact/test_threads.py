@@ -11,28 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from odd_net import build_odd, odd_inputs
-from plain_artifacts import plain_artifact
+from plain_artifacts import LOADED_TWICE, plain_artifact
 
 from tunefarm_tuning.artifact.loader import ThreadsWarning, load
 from tunefarm_tuning.artifact.threads import _GET_LIMIT, _SET_LIMIT, allowed_cores, choose_threads
 
-FORKED = """
-import os, sys, threading, time
-sys.path.insert(0, sys.argv[1])
-import numpy as np
-from loader import load
-everywhere = os.sched_getaffinity(0)
-limited = {max(everywhere)}
-os.sched_setaffinity(0, limited)
-before = dict(os.environ)
-model = load(sys.argv[1], threads=2)
-more = load(sys.argv[1], threads=3)
-inputs = {spec["name"]: np.ones(spec["shape"], spec["dtype"]) for spec in model.inputs}
-expected = model.run(inputs)
-def same(outputs):
-    return all(np.array_equal(outputs[name], one) for name, one in expected.items())
-def tasks():
-    return len(os.listdir("/proc/self/task"))
+FORKED = (
+    LOADED_TWICE
+    + """
 assert tasks() == 2, tasks()  # this one and the pool's
 assert same(more.run(inputs))
 assert tasks() == 2 + 3, tasks()  # a thread of ours with two more
@@ -62,6 +48,7 @@ if pid == 0:
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 assert same(model.run(inputs))
 """
+)
 
 
 @pytest.fixture(scope="module")

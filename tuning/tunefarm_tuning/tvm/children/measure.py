@@ -185,7 +185,7 @@ def _network_samples(session: DeviceSession, params: dict[str, Any]) -> dict[str
     device = session.device(params["kind"])
     session.function("runtime.config_threadpool")(0, params["threads"])
     threads = int(session.function("runtime.NumThreads")())
-    machine = relax.VirtualMachine(session.load(params["path"]), device)
+    machine = relax.VirtualMachine(session.load_network(params["path"], threads), device)
     machine.set_input("main", *(tvm.runtime.tensor(array, device) for array in load_arrays(params["inputs"])))
     device.sync()
 

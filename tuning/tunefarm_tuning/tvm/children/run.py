@@ -317,7 +317,7 @@ def check_artifact(params: dict[str, Any]) -> dict[str, Any]:
 
 def _model(path: str) -> Any:
     if path not in _models:
-        _models[path] = relax.VirtualMachine(_get().load(path), _get().device(_kind))
+        _models[path] = relax.VirtualMachine(_get().load_network(path, _threads), _get().device(_kind))
     return _models[path]
 
 

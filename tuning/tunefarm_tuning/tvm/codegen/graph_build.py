@@ -33,6 +33,7 @@ from tunefarm_tuning.tvm.codegen.scheduled_build import (
     with_packed_defaults,
     with_schedules,
 )
+from tunefarm_tuning.tvm.codegen.thread_pool import thread_pool_object
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
 from tunefarm_tuning.tvm.default_schedules.gpu import runs_on_the_host
 from tunefarm_tuning.tvm.default_schedules.schedule import (
@@ -163,7 +164,7 @@ def _may_be_graphs(scheduled: tvm.IRModule, target: Target) -> bool:
 
 
 def _link_model(lowered: tvm.IRModule, target: Target, path: Path, objects: KernelObjects) -> None:
-    """Link a lowered network for a CPU: the virtual machine's code, weights, and an object of each kernel."""
+    """Link a lowered network for a CPU: the virtual machine's code, weights, an object of each kernel, and the threads that run them."""
     builder = relax.ExecBuilder()
     functions = tvm_ffi.get_global_func("relax.VMCodeGen")(builder, lowered).functions
     kernels = {
@@ -176,7 +177,9 @@ def _link_model(lowered: tvm.IRModule, target: Target, path: Path, objects: Kern
         builder, tvm_target(target), unused_library(target), [], constants
     )
     with tempfile.TemporaryDirectory(prefix="objects-", dir=path.parent) as folder:
-        files = objects.files(kernels, target, Path(folder))
+        files = list(objects.files(kernels, target, Path(folder)))
+        if (pool := thread_pool_object(target, Path(folder, "thread_pool.o"))) is not None:
+            files.append(pool)
         with span("link", SpanKind.LINK):
             export(library, path, Path(folder), target, objects=files)
 

@@ -1,7 +1,7 @@
 /* Products (2-D convolutions, matrix products) by oneDNN 3, for the kernels of a library: tvm/kernels/library_products.py calls this.
  *
  * A kernel asks `tunefarm_onednn_ready` for its state, and gets a null pointer where the library is missing, or cannot compute the
- * product. Otherwise it calls `tunefarm_onednn_run` once for each slice of the results, from the threads of TVM's pool. So oneDNN
+ * product. Otherwise it calls `tunefarm_onednn_run` once for each slice of the results, from the threads of a pool. So oneDNN
  * starts no threads. Then it runs loops of its own, unless `tunefarm_onednn_done` says that the library computed all slices.
  *
  * Weights are brought into oneDNN's order at the first call, and kept by the digest of their values, which the kernel passes: an

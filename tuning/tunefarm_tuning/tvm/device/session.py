@@ -6,6 +6,7 @@ processes, whose parents watch the clock.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import rpc
 
+from tunefarm_tuning.artifact.threads import SET_THREADS
 from tunefarm_tuning.core.errors import DeviceLostError, InvariantError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.device_functions import RECEIVE_FILE
@@ -72,6 +74,13 @@ class DeviceSession:
         if self._remote is None:
             return tvm.runtime.load_module(str(path))
         return self._remote.load_module(self.upload(path))
+
+    def load_network(self, path: Path | str, threads: int) -> Any:
+        """Load a network's library on the device, whose kernels run on so many threads; return its module."""
+        module = self.load(path)
+        with contextlib.suppress(AttributeError):  # another machine than a CPU of 64 bits: TVM's own threads
+            module.get_function(SET_THREADS, query_imports=True)(threads)
+        return module
 
     def upload(self, path: Path | str) -> str:
         """Send a file of this machine to a remote session; return its name in the session's working folder."""
