@@ -12,7 +12,7 @@ from importlib import metadata
 IMPORTER = 19
 """Which models can be imported. A model that an earlier revision refused may be uploaded again."""
 
-GRAPH_PASSES = 31
+GRAPH_PASSES = 32
 """Which kernels a model has. The compiler asks for records of other tasks than those that earlier passes extracted."""
 
 SPACES = 5

@@ -27,11 +27,6 @@ class Fallback:
     reason: MissReason
     message: str
 
-    @property
-    def warning(self) -> str:
-        """The report's sentence."""
-        return f"all kernels fell back to untuned: {self.message}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltModels:
@@ -57,6 +52,11 @@ class BuiltModels:
     def is_tuned(self) -> bool:
         """Whether any kernel of `tuned` is."""
         return self.tuned != self.untuned.library
+
+    def warnings_of(self, fallback: Fallback) -> list[str]:
+        """Return what the report says of a fallback: nothing if no kernel was tuned, and alternatives were no faster."""
+        harmless = not self.records and fallback.reason is MissReason.SLOWER_THAN_UNTUNED
+        return [] if harmless else [f"all kernels fell back to untuned: {fallback.message}"]
 
 
 class _TunedFails(Exception):  # noqa: N818  (an outcome, caught in `build_models`)

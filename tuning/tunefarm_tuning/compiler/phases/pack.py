@@ -226,7 +226,7 @@ def _warnings(request: CompileRequest, results: PhaseResults) -> list[str]:
     loaded, checked, timed, others = results.loaded, results.checked, results.timed, results.others
     warnings = list(loaded.warnings)
     if timed.fallback is not None:
-        warnings.append(timed.fallback.warning)
+        warnings += results.built.warnings_of(timed.fallback)
     warnings += [*checked.warnings, *timed.warnings]
     shapes = {entry_name(number): _shapes_text(each) for number, each in enumerate(request.model.each)}
     warnings += [
@@ -237,8 +237,9 @@ def _warnings(request: CompileRequest, results: PhaseResults) -> list[str]:
     ]
     if timed.fallback is None:
         warnings += [
-            f"{_with_shapes(shapes, entry)}all kernels fell back to untuned: {fallback.message}"
+            f"{_with_shapes(shapes, entry)}{warning}"
             for entry, fallback in timed.fallen.items()
+            for warning in results.built.warnings_of(fallback)
         ]
     if timed.comparison.unforced:
         warnings.append(unforced_warning(timed.comparison.unforced))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import te, tirx, topi
+from tvm import relax, te, tirx, topi
 from tvm.sym import Analyzer
 from tvm.topi.image.resize import get_inx
 
@@ -186,7 +186,7 @@ def _reshape(builder: Any, call: Any) -> Any:
 
 
 def _sizes(builder: Any, call: Any) -> Any:
-    """Make the kernel of a tensor of sizes, which fuses with nothing.
+    """Make the kernel of a tensor of sizes, which fuses with nothing; a constant if all are known.
 
     It takes sizes as numbers. Fused with a kernel that has the same size in its shapes, it would take that twice, which TVM's
     ``FuseTIR`` refuses (``RenewDefs``).
@@ -195,6 +195,8 @@ def _sizes(builder: Any, call: Any) -> Any:
     if sizes is None:  # even their number is unknown
         return call
     open_sizes = [size for size in sizes if not isinstance(size, tirx.IntImm)]
+    if not open_sizes:  # a kernel that chooses among a thousand takes TVM minutes
+        return relax.const(np.array([int(size) for size in sizes], np.int64), "int64")
 
     def kernel(*given: Any) -> Any:
         left = list(given)

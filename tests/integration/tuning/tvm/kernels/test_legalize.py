@@ -19,6 +19,7 @@ from tvm import relax
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
+from tunefarm_tuning.tvm.transform.legalization import CPU_RULES
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
 from tunefarm_tuning.workload.binding import Binding
 
@@ -229,3 +230,17 @@ def test_other_nearest_resizing_repeats_nothing_evenly(mode: str, nearest: str, 
     values = [np.random.default_rng(1).standard_normal((1, 3, 8, 8)).astype(np.float32)]
     (output,) = built_outputs(loaded, values, tmp_path, scheduled=True)
     np.testing.assert_array_equal(output, reference_outputs(path, loaded, values)[0])
+
+
+def test_known_sizes_are_a_constant_and_no_kernel() -> None:
+    """As a kernel, a thousand of them kept the import of torchvision's Mask R-CNN for minutes."""
+    numbers = list(range(1, 1001))
+    builder = relax.BlockBuilder()
+    with builder.function("main", []):
+        with builder.dataflow():
+            result = builder.emit_output(relax.op.shape_to_tensor(relax.ShapeExpr(numbers)))
+        builder.emit_func_output(result)
+    legalized = relax.transform.LegalizeOps(CPU_RULES)(builder.get())
+    assert [name.name_hint for name in legalized.functions] == ["main"]
+    (binding,) = legalized["main"].body.blocks[0].bindings
+    np.testing.assert_array_equal(binding.value.value.numpy(), numbers)

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tvm
 from numpy.typing import NDArray
-from tvm import relax, tirx
+from tvm import relax
 
 from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main
+from tunefarm_tuning.tvm.transform.weights.constant_calls import constant_value, operands_of, value_of_call
 from tunefarm_tuning.tvm.transform.weights.formats import as_int8
 
 Array = NDArray[Any]
-
-_FLOATS = {"float16", "float32", "float64"}
-_INTEGERS = {"int8", "uint8", "int32"}
-_MAX_ELEMENTS = 1 << 20
-"""The largest constant that a smaller one is repeated to here."""
 
 
 def fold_batch_norms(mod: tvm.IRModule) -> tvm.IRModule:
@@ -74,7 +68,7 @@ def _merged(conv: Any, norm: Any) -> tuple[Any, Any] | None:
 
 
 def fold_weights(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return the module with steps on floating-point constants replaced by their values, computed with NumPy.
+    """Return the module with steps on constants replaced by their values, computed with NumPy.
 
     TVM's ``FoldConstant`` compiles a kernel with LLVM for every such step: five of the six seconds that preparing a ResNet-18
     takes. It runs after this, for the steps that are left.
@@ -88,40 +82,6 @@ def _array(constant: Any) -> Array:
     return value
 
 
-def _permute(value: Array, attributes: Any) -> Array:
-    axes = None if attributes.axes is None else [int(axis) for axis in attributes.axes]
-    return np.ascontiguousarray(np.transpose(value, axes))
-
-
-_UNARY: dict[str, Callable[[Array, Any], Array]] = {
-    "relax.permute_dims": _permute,
-    "relax.expand_dims": lambda value, attributes: np.expand_dims(
-        value, tuple(int(axis) for axis in attributes.axis)
-    ),
-    "relax.sqrt": lambda value, _: np.asarray(np.sqrt(value)),
-}
-_SHAPED: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
-    "relax.reshape": lambda value, shape: value.reshape(shape),
-    "relax.broadcast_to": lambda value, shape: np.ascontiguousarray(np.broadcast_to(value, shape)),
-}
-_BINARY: dict[str, Callable[[Array, Array], Array]] = {
-    "relax.add": np.add,
-    "relax.subtract": np.subtract,
-    "relax.multiply": np.multiply,
-    "relax.divide": np.divide,
-}
-
-
-def _as_floats(call: Any) -> Array | None:
-    """Return the value of a cast of constant integers to floats (quantised weights, before they are scaled); None otherwise."""
-    (operand,) = call.args
-    dtype = str(call.ty.dtype.dtype)
-    if dtype not in _FLOATS or not isinstance(operand, tvm.ir.GenericConst):
-        return None
-    value = _array(operand)
-    return value.astype(dtype) if str(value.dtype) in _INTEGERS else None
-
-
 @relax.expr_functor.mutator
 class _ConstantFolder(relax.PyExprMutator):  # type: ignore[misc]
     def __init__(self, mod: tvm.IRModule) -> None:
@@ -130,39 +90,22 @@ class _ConstantFolder(relax.PyExprMutator):  # type: ignore[misc]
 
     def visit_var_binding_(self, binding: Any) -> None:
         value = self._evaluate(binding.value)
+        if value is not None:
+            self._values[binding.var] = value
         if value is None or isinstance(binding.value, tvm.ir.GenericConst):
             super().visit_var_binding_(binding)
             return
-        self._values[binding.var] = value
         self.builder_.emit_normalized(relax.VarBinding(binding.var, relax.const(value, str(value.dtype))))
 
     def _evaluate(self, expr: Any) -> Array | None:
         """Return the value of an expression; None if it is not constant or TVM shall fold it."""
-        if isinstance(expr, tvm.ir.GenericConst):
-            constant = _array(expr)
-            return constant if str(constant.dtype) in _FLOATS else None
-        if isinstance(expr, tirx.FloatImm):
-            return np.asarray(float(expr.value), dtype=str(expr.ty.dtype))
         if isinstance(expr, relax.Var):
             return self._values.get(expr)
-        name = operator_name(expr)
-        if name == "relax.astype":
-            return _as_floats(expr)
-        if name in _UNARY and len(expr.args) == 1:
-            operand = self._evaluate(expr.args[0])
-            return None if operand is None else _UNARY[name](operand, expr.attrs)
-        if name in _SHAPED and isinstance(expr.args[1], relax.ShapeExpr):
-            operand = self._evaluate(expr.args[0])
-            dims = expr.args[1].values
-            if operand is None or not all(isinstance(dim, tirx.IntImm) for dim in dims):
-                return None
-            if math.prod(int(dim) for dim in dims) > max(operand.size, _MAX_ELEMENTS):
-                return None
-            return _SHAPED[name](operand, tuple(int(dim) for dim in dims))
-        if name in _BINARY:
-            left, right = (self._evaluate(operand) for operand in expr.args)
-            if left is None or right is None or left.dtype != right.dtype:
-                return None
-            with np.errstate(all="ignore"):
-                return np.asarray(_BINARY[name](left, right), dtype=left.dtype)
-        return None
+        operands = operands_of(expr)
+        if operands is None:
+            return constant_value(expr)
+        if any(isinstance(operand, relax.Var) and operand not in self._values for operand in operands):
+            return None  # before a weight beside it is read
+        values = list(map(self._evaluate, operands))
+        known = [value for value in values if value is not None]
+        return value_of_call(expr, known) if len(known) == len(values) else None
