@@ -70,17 +70,21 @@ while os.getppid() == parent:
 @contextmanager
 def load(name: str, seed: int = 0) -> Iterator[None]:
     """Run one of `LOADS` for the length of the block."""
-    count, work_sec, rest_sec = LOADS[name]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", _LOAD, str(work_sec), str(rest_sec), str(seed + number), str(os.getpid())]
-        )
-        for number in range(count)
+    with processes(*LOADS[name], seed=seed):
+        yield
+
+
+@contextmanager
+def processes(count: int, work_sec: float, rest_sec: float, *, seed: int = 0) -> Iterator[None]:
+    """Run processes for the length of the block, each of which works and sleeps for these mean times."""
+    arguments = [
+        (str(work_sec), str(rest_sec), str(seed + number), str(os.getpid())) for number in range(count)
     ]
+    running = [subprocess.Popen([sys.executable, "-c", _LOAD, *more]) for more in arguments]
     try:
         yield
     finally:
-        for process in processes:
+        for process in running:
             process.kill()
             process.wait()
 

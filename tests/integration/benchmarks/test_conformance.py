@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from benchmarks.conformance.cases import all_cases
 from benchmarks.conformance.run import OURS, Runner
-from benchmarks.conformance.table import is_pass, load_outcomes, make_table
+from benchmarks.conformance.table import OUTCOMES as KEPT
+from benchmarks.conformance.table import is_pass, load_outcomes, main, make_table
 
 OUTCOMES = load_outcomes()
 
@@ -27,6 +29,13 @@ def test_a_case(name: str, runner: Runner) -> None:
 
 def test_every_case_has_an_outcome() -> None:
     assert set(OUTCOMES) == set(all_cases())
+
+
+def test_no_outcomes_leave_the_kept_ones_alone(tmp_path: Path) -> None:
+    kept = KEPT.read_bytes()
+    with pytest.raises(SystemExit, match="no outcomes are there"):
+        main([str(tmp_path / "missing.jsonl")])
+    assert KEPT.read_bytes() == kept
 
 
 def test_no_result_is_wrong_where_onnx_runtime_is_right() -> None:

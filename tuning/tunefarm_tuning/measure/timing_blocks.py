@@ -21,7 +21,7 @@ _ALIKE = 0.1
 _LEAST_KEPT = 3
 _GROUPS = 100
 _LEAST_GROUPS = 5
-_SLICE_SEC = 0.002
+_SLICE_SEC = 0.003
 """Inferences that take no longer are often undisturbed beside busy processes: Linux lets a thread run for some milliseconds."""
 _LEAST_FAST = 5
 """Samples whose fastest inferences may have been slowed by threads that share a core, but by nothing else."""
@@ -36,7 +36,7 @@ _LITTLE = 0.3
 """Beside other work that takes less than this share of the time, threads seldom share a core."""
 _ALIKE_FAST = 1.12
 """Samples are as fast as the fastest one within this factor."""
-_FAST_ERROR = 1.05
+_FAST_ERROR = 1.1
 """The fastest inferences beside other work take as long as on a quiet device within this factor."""
 
 
@@ -141,8 +141,8 @@ class Block:
 def latencies_of(blocks: Sequence[Block], names: Sequence[str], threads: int) -> dict[str, Latency]:
     """Return each network's latency over the quiet blocks.
 
-    If few are quiet, that of a network of short inferences is taken from the fastest of them; that of another one from the least
-    disturbed blocks.
+    If few are quiet, they are taken from the fastest inferences, if all networks' are short; otherwise all from the least disturbed
+    blocks. A ratio of the fastest inferences of one network to the means of another says how busy the device was.
     """
     loops = [block.loop_sec for block in blocks]
     kept = [
@@ -156,6 +156,8 @@ def latencies_of(blocks: Sequence[Block], names: Sequence[str], threads: int) ->
     fast: dict[str, Latency | None] = {}
     if len(kept) < LEAST_QUIET:
         fast = {name: _latency_of_fastest(name, blocks, threads) for name in names}
+        if None in fast.values():
+            fast = {}
         shares = [block.taken_share(threads) for block in blocks]
         most = sorted(shares)[min(LEAST_QUIET, len(blocks)) - 1] + _ALIKE
         kept = [block for block, share in zip(blocks, shares, strict=True) if share <= most]

@@ -73,6 +73,15 @@ def test_they_are_said_to_be_the_fastest_and_are_no_quiet_timings() -> None:
     assert is_quiet(list(latency.values())) is False
 
 
+def test_the_fastest_inferences_are_not_compared_with_the_means_of_longer_ones() -> None:
+    """One took 4.5 times as long as the other by that, beside a busy process, and 1.3 times as long alone."""
+    rng = random.Random(8)
+    for blocks in (beside_others(rng, 30, scale=11) for _ in range(20)):  # 2.2 and 3.3 ms
+        low, high, latency = gain(blocks)
+        assert not any(each.is_of_fastest for each in latency.values())
+        assert low < SLOW_SEC / FAST_SEC < high
+
+
 def test_one_fast_sample_is_no_evidence() -> None:
     blocks = beside_others(random.Random(2), 30, alone=1.0, scale=2)
     blocks[11].samples["tuned"] = sample(2 * FAST_SEC, FAST_SEC)
@@ -102,7 +111,7 @@ def test_threads_may_have_shared_a_core_in_few_samples_and_where_all_are_alike(
     count: int, alone: float
 ) -> None:
     low, high, latency = gain(beside_others(random.Random(5), count, alone=alone))
-    assert (latency["onnxruntime"].slowdown, latency["tuned"].slowdown) == (2.1, 2.1)
+    assert (latency["onnxruntime"].slowdown, latency["tuned"].slowdown) == (2.2, 2.2)
     assert low < SLOW_SEC / FAST_SEC / 2
     assert high > SLOW_SEC / FAST_SEC * 2
 
@@ -113,7 +122,7 @@ def test_where_one_of_two_networks_never_had_cores_of_its_own_the_interval_holds
     for block, shared in zip(blocks, beside_others(rng, 30, alone=0.0), strict=True):
         block.samples["tuned"] = shared.samples["tuned"]
     low, high, latency = gain(blocks)
-    assert (latency["onnxruntime"].slowdown, latency["tuned"].slowdown) == (1.05, 2.1)
+    assert (latency["onnxruntime"].slowdown, latency["tuned"].slowdown) == (1.1, 2.2)
     assert low < SLOW_SEC / FAST_SEC < high
 
 
@@ -126,7 +135,7 @@ def test_one_thread_or_beside_little_other_work_share_no_core(threads: int, othe
     ]
     latency = latencies_of(blocks, NAMES, threads)
     assert [latency[name].is_of_fastest for name in NAMES] == [True, True]
-    assert latency["tuned"].slowdown == 1.05
+    assert latency["tuned"].slowdown == 1.1
 
 
 def test_quiet_blocks_count_by_their_means() -> None:
