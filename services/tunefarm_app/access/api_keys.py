@@ -68,8 +68,11 @@ def create_api_key(
     """
     unknown = sorted(set(scopes) - set(SCOPES))
     if unknown or not scopes:
+        names = ", ".join(SCOPES)
         raise InvalidInputError(
-            f"unknown scope {', '.join(clean(s, 40) for s in unknown) or '(none)'}: the scopes are {', '.join(SCOPES)}",
+            f"unknown scope {', '.join(clean(s, 40) for s in unknown)}: the scopes are {names}"
+            if unknown
+            else f"a key needs at least one scope: {names}",
             code="unknown-scope",
             scopes=list(SCOPES),
         )
@@ -254,9 +257,11 @@ def revoke_api_key(services: Services, key_id: str, *, by_key_id: str | None = N
                 "this is the last key with the scope admin, or all others expire before it: create another key first",
                 code="last-admin-key",
             )
+        was_revoked = repos.api_keys.get(key_id).revoked_at is not None
         key = repos.api_keys.revoke(key_id)
         ended = end_sessions(repos, key_id)
-        repos.audit.note(AuditAction.KEY_REVOKED, key.id, name=key.name, sessions=ended or None)
+        if ended or not was_revoked:
+            repos.audit.note(AuditAction.KEY_REVOKED, key.id, name=key.name, sessions=ended or None)
     log.info("api key revoked", api_key_id=key.id, name=key.name, by_key_id=by_key_id)
     return key
 

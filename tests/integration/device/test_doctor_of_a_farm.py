@@ -92,7 +92,7 @@ class Parts:
 def _is_the_machines(row: Row) -> bool:
     """Return whether all that is wrong is this machine's: other work slows it down, or root runs the tests without a user for sessions."""
     return row["verdict"] == "warning" and (
-        "times slower than it was" in row["message"] or row["check"] == "sessions"
+        "times slower than before" in row["message"] or row["check"] == "sessions"
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import stat
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -118,6 +120,35 @@ def test_a_token_for_another_pool_is_refused(server: ReplayServer, join: Callabl
     agent = join(server.url, f"--token={token}")
     assert agent.process.wait(120) == 2
     assert not (agent.work_dir / "credential").exists()
+
+
+def test_a_folder_that_takes_no_credential_leaves_the_token_unused(
+    server: ReplayServer, tmp_path: Path
+) -> None:
+    key, token = create_enrolment_token(server.services)
+    (tmp_path / "file").touch()
+
+    def settings_in(folder: Path) -> AgentSettings:
+        return AgentSettings(
+            url=server.url, token=token, api_key=None, device_key="test", name="box", work_dir=folder
+        )
+
+    with pytest.raises(InvalidInputError, match=r"cannot write into its folder .*file.*--work-dir"):
+        credential(settings_in(tmp_path / "file"), lambda _: True)
+    with server.services.uow.read() as repos:
+        assert repos.api_keys.get(key.id).rotated_at is None
+    assert credential(settings_in(tmp_path / "folder"), lambda _: True) is not None
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["credential"]
+    options = [f"--url={server.url}", f"--token={token}", f"--work-dir={tmp_path / 'file'}"]
+    agent = subprocess.run(
+        [sys.executable, "-m", "tunefarm_workers.device", *options],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert agent.returncode == 2
+    assert "name another with --work-dir" in agent.stderr
+    assert "Traceback" not in agent.stderr
 
 
 def test_a_token_that_was_used_is_told_as_such(server: ReplayServer, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from replay_server import ReplayServer, replay_server
 from waiting import wait_gone, wait_until
 
 from tunefarm_app.devices.commands import remove_device
-from tunefarm_app.devices.enrolment import create_enrolment_token
+from tunefarm_app.devices.enrolment import create_enrolment_token, enrol_devices
 from tunefarm_app.identity.authority import device_identity
 from tunefarm_app.operations.device_checks import check_devices
 from tunefarm_db.values import Device, DeviceState
@@ -210,6 +210,32 @@ def test_what_takes_one_gpus_agent_down_leaves_the_other(
     remove_device(server.services, before["box-gpu1"].id)
     agents(machine)["box-gpu1"].kill()
     assert machine.process.wait(120) == 2
+
+
+@pytest.mark.exhaustive
+def test_a_new_token_in_its_file_brings_all_gpus_back(
+    server: ReplayServer, lend: Callable[..., Any], tmp_path: Path
+) -> None:
+    """One credential ended, and its agent was refused; before, only a restart of the machine's agent made it read the file."""
+    token_file = tmp_path / "token"
+    token_file.write_text(create_enrolment_token(server.services, device_key="test")[1])
+    machine = lend(f"--token-file={token_file}")
+    online(server, "box-gpu0", "box-gpu1")
+    for number, is_refused in ((0, False), (1, True)):
+        elsewhere, _ = create_enrolment_token(server.services, device_name=f"box-gpu{number}")
+        enrol_devices(server.services, elsewhere, names=[f"box-gpu{number}"], device_key="test")
+        if is_refused:
+            agents(machine)[f"box-gpu{number}"].kill()
+            wait_until(lambda: list(agents(machine)) == ["box-gpu0"], "the second to be left out")
+
+    def said(folder: Path) -> dict[str, Any]:
+        return dict(json.loads((folder / "state.json").read_text()))
+
+    wait_until(lambda: said(machine.work_dir / "gpu0")["key_ended"], "the first to notice")
+    assert not said(machine.work_dir)["online"]
+    token_file.write_text(create_enrolment_token(server.services, device_name="box")[1])
+    wait_until(lambda: said(machine.work_dir)["online"], lambda: f"both to be back; {said(machine.work_dir)}")
+    assert machine.process.poll() is None
 
 
 @pytest.mark.exhaustive

@@ -21,7 +21,7 @@ from tunefarm_tuning.process.sandbox import check_sandbox
 from tunefarm_tuning.target.parse import detect_host_target
 from tunefarm_workers.device.agent import Agent, lock_folder
 from tunefarm_workers.device.description import describe
-from tunefarm_workers.device.enrolment import credential, enrol_all
+from tunefarm_workers.device.enrolment import credential, enrol_all, unwritable
 from tunefarm_workers.device.fleet import EXIT_REFUSED, Fleet
 from tunefarm_workers.device.gpu.cuda_check import check_cuda
 from tunefarm_workers.device.gpu.devices import LentDevice, devices_of
@@ -59,6 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         except BlockingIOError:
             print(f"device: another agent named {own.name} runs on this machine", file=sys.stderr)
             return EXIT_REFUSED
+        except OSError as error:
+            raise unwritable(error) from error
         if len(devices) > 1:
             goes_on = enrol_all(settings, [device.settings for device in devices], wait)
             return Fleet(settings, devices).run(wait) if goes_on else 0

@@ -187,7 +187,7 @@ class Agent:
     def _tell(self) -> None:
         """Tell the supervisor and health checks if anything has changed."""
         device_id, keeper = self._registration.device_id, self._keeper
-        known = (device_id, self._state, self._registration.online)
+        known = (device_id, self._state, self._registration.online, self._registration.key_ended)
         if device_id is None or known == self._emitted:
             return
         self._emitted = known
@@ -197,6 +197,7 @@ class Agent:
             "rpc_key": self._rpc_key,
             "state": self._state.value,
             "online": self._registration.online,
+            "key_ended": self._registration.key_ended,
             "server_pid": None if keeper is None else keeper.server_pid,
         }
         self._emit(event)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from tunefarm_tuning.core.errors import InvalidInputError, TransientError, TunefarmError, reason_of
@@ -27,7 +27,7 @@ def credential(settings: AgentSettings, wait: Callable[[float], bool]) -> str | 
     command again and again.
 
     Raises:
-        InvalidInputError: If the token is refused, and there is no credential.
+        InvalidInputError: If the token is refused, and there is no credential; if none can be stored, ``unwritable-folder``.
     """
     if settings.token is None:
         return settings.api_key
@@ -41,7 +41,7 @@ def enrol_all(
     """Enrol all devices of the machine with its token, if it has one; return False if `wait` says to stop.
 
     Raises:
-        InvalidInputError: If the token is refused, and no device has a credential.
+        InvalidInputError: If the token is refused, and no device has a credential; if none can be stored, ``unwritable-folder``.
     """
     return machine.token is None or _enrol(machine.token, devices, wait) is not None
 
@@ -50,6 +50,17 @@ def _enrol(
     token: str, devices: Sequence[AgentSettings], wait: Callable[[float], bool]
 ) -> dict[str, str] | None:
     """Enrol, store and return new credentials; none if the stored ones are still valid, as far as the agent knows."""
+    try:
+        _try_folders(devices)
+        return _enrol_patiently(token, devices, wait)
+    except OSError as error:
+        raise unwritable(error) from error
+
+
+def _enrol_patiently(
+    token: str, devices: Sequence[AgentSettings], wait: Callable[[float], bool]
+) -> dict[str, str] | None:
+    """As `_enrol`, again and again while the farm is away."""
     is_answer_lost = False  # of a request that the farm may have carried out: the token is then used, and stored credentials end
     backoff = Backoff(first_sec=0.5, most_sec=10.0)
     while True:
@@ -71,7 +82,11 @@ def _enrol(
 
 
 def _enrol_once(token: str, devices: Sequence[AgentSettings]) -> dict[str, str]:
-    """Enrol; store and return the new credentials by the names of the devices."""
+    """Enrol; store and return the new credentials by the names of the devices.
+
+    Raises:
+        OSError: If a folder takes no credential. `_try_folders` says so before the token is used.
+    """
     first = devices[0]
     with closing(ApiClient(first.url, token)) as api:
         keys = api.enrol([device.name for device in devices], first.device_key)
@@ -81,8 +96,63 @@ def _enrol_once(token: str, devices: Sequence[AgentSettings]) -> dict[str, str]:
     return keys
 
 
+def _try_folders(devices: Sequence[AgentSettings]) -> None:
+    """Raise an OSError if a folder takes no credential."""
+    for device in devices:
+        probe = device.work_dir / f"{CREDENTIAL_FILE}.probe"
+        _keep(probe, "")
+        probe.unlink()
+
+
+class TokenFile:
+    """The file with a machine's enrolment token, in which a person leaves a new one when a credential has ended. Concurrency: one caller.
+
+    Args:
+        machine: Settings that name the file, and have the token that was in it; without a file, nothing is enrolled again.
+        devices: The settings of the machine's devices, which are enrolled together: a token is valid once.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, machine: AgentSettings, devices: Sequence[AgentSettings], *, clock: Callable[[], float]
+    ) -> None:
+        self._path = machine.token_file
+        self._devices = devices
+        self._tried = machine.token
+        self._clock = clock
+        self._look_at = 0.0
+
+    def enrol_again(self) -> dict[str, str]:
+        """Enrol by the file's token, if it is another than the one that was tried last, and store the credentials.
+
+        Returns:
+            The new credentials by the names of the devices; empty if there are none. A failure is logged.
+        """
+        if self._path is None or self._clock() < self._look_at:
+            return {}
+        self._look_at = self._clock() + _LOOK_SEC
+        try:
+            token = read_secret(self._path, "enrolment token")
+        except InvalidInputError:
+            return {}
+        if token == self._tried:
+            return {}
+        try:
+            _try_folders(self._devices)
+            new_keys = _enrol_once(token, self._devices)
+        except (OSError, TransientError) as error:
+            log.warning("%s; trying to enrol again in %.0f s", reason_of(error), _LOOK_SEC)
+            return {}
+        except InvalidInputError as error:
+            self._tried = token
+            log.warning("not enrolled again: %s", error.message)
+            return {}
+        self._tried = token
+        return new_keys
+
+
 class Renewal:
-    """Replaces the device's own credential when the farm says that it ends soon, and, by a new token in the token's file, when it has ended.
+    """Replaces the device's own credential when the farm says that it ends soon, and takes a new one when it has ended.
 
     The successor is stored before it is used, and the former one stays valid until then: an agent that dies in between, or
     cannot write, goes on with what it has, and the farm asks again. Concurrency: one caller.
@@ -101,11 +171,10 @@ class Renewal:
         self._api_key = api_key
         self._settings = settings
         self._file = settings.work_dir / CREDENTIAL_FILE
-        self._token = settings.token
+        self._token_file = TokenFile(settings, [settings], clock=clock)
         self._clock = clock
         self._backoff = Backoff(first_sec=5.0, most_sec=3600.0)
         self._act_at = 0.0
-        self._enrol_at = 0.0
 
     def tick(self, *, key_ended: bool) -> None:
         """Replace the credential, if it is time; a failure is logged, and tried again later.
@@ -114,7 +183,7 @@ class Renewal:
             key_ended: Whether the farm no longer knows the credential.
         """
         if key_ended:
-            self._enrol_again()
+            self._take_new()
         if not self._api.renewal_is_due or self._clock() < self._act_at:
             return
         try:
@@ -137,28 +206,15 @@ class Renewal:
         self._use(successor)
         log.info("the credential was replaced")
 
-    def _enrol_again(self) -> None:
-        """Enrol by the token in the token's file, if it is another than the one that was tried last."""
-        if self._settings.token_file is None or self._clock() < self._enrol_at:
-            return
-        self._enrol_at = self._clock() + _LOOK_SEC
-        try:
-            token = read_secret(self._settings.token_file, "enrolment token")
-        except InvalidInputError:
-            return
-        if token == self._token:
-            return
-        try:
-            keys = _enrol_once(token, [self._settings])
-        except (OSError, TransientError) as error:
-            log.warning("%s; trying to enrol again in %.0f s", reason_of(error), _LOOK_SEC)
-            return
-        except InvalidInputError as error:
-            self._token = token
-            log.warning("not enrolled again: %s", error.message)
-            return
-        self._token = token
-        self._use(keys[self._settings.name])
+    def _take_new(self) -> None:
+        """Use the credential that somebody else stored since, as a machine does for its GPUs, or that a new token in the file is exchanged for."""
+        with suppress(InvalidInputError):
+            stored = read_secret(self._file, "device's credential")
+            if stored != self._api_key:
+                self._use(stored)
+                return
+        if new_keys := self._token_file.enrol_again():
+            self._use(new_keys[self._settings.name])
 
     def _use(self, api_key: str) -> None:
         self._api_key = api_key
@@ -170,6 +226,14 @@ class Renewal:
             return self._file.read_text(encoding="utf-8").strip() == self._api_key
         except FileNotFoundError:
             return False
+
+
+def unwritable(error: OSError) -> InvalidInputError:
+    """Return the error for a folder in which the agent cannot write."""
+    return InvalidInputError(
+        f"the agent cannot write into its folder ({error.filename}: {error.strerror}): make it writable, or name another with --work-dir",
+        code="unwritable-folder",
+    )
 
 
 def _explained(error: InvalidInputError) -> InvalidInputError:

@@ -17,6 +17,7 @@ from tunefarm_tuning.core.output_file import write_durably
 from tunefarm_tuning.process.lifeline import adopt_orphans, die_with_parent, end_orphans
 from tunefarm_workers.device.agent import STATE_FILE
 from tunefarm_workers.device.backoff import Backoff
+from tunefarm_workers.device.enrolment import TokenFile
 from tunefarm_workers.device.gpu.devices import LentDevice
 from tunefarm_workers.device.settings import AgentSettings
 
@@ -39,6 +40,7 @@ class Fleet:
         self._state_path = settings.work_dir / STATE_FILE
         self._last_event: dict[str, Any] = {}
         self._members = [_Member(device) for device in devices]
+        self._token_file = TokenFile(settings, [device.settings for device in devices], clock=time.monotonic)
 
     def run(self, wait: Callable[[float], bool]) -> int:
         """Start and restart them until `wait` (which sleeps that many seconds) returns True or all have failed for good."""
@@ -51,12 +53,20 @@ class Fleet:
                 # A dead agent leaves its RPC server and the server's sessions behind.
                 end_orphans({member.pid for member in self._members if member.pid is not None})
                 self._tell()
+                if any(member.needs_credential for member in self._members):
+                    self._enrol_again()
                 if all(member.refused for member in self._members):
                     return EXIT_REFUSED
                 if wait(_TICK_SEC):
                     return 0
         finally:
             self._stop()
+
+    def _enrol_again(self) -> None:
+        """Enrol all devices by a new token in the token's file; running agents find their credentials when the farm refuses the former."""
+        if self._token_file.enrol_again():
+            for member in self._members:
+                member.refused = False
 
     def _stop(self) -> None:
         for member in self._members:
@@ -97,6 +107,11 @@ class _Member:
     @property
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
+
+    @property
+    def needs_credential(self) -> bool:
+        """Whether the farm refused it, or no longer knows its credential."""
+        return self.refused or self.state().get("key_ended") is True
 
     def tick(self) -> None:
         """Start it if it should run and does not."""

@@ -23,7 +23,7 @@ _DEVICES = table_of(DeviceRow)
 CALIBRATION = "calibration:"
 """Prefix of the owner of a calibration's lease."""
 
-FIRST_CHECK = "it has just joined, and is calibrated before it gets work"
+FIRST_CHECK = "it came online, and is calibrated before it gets work"
 
 
 def shown_state() -> ColumnElement[DeviceState]:
