@@ -136,7 +136,7 @@ class Newcomer:
             start.wait_for()
             self.note(began, done=f"drop `{model.name}` on the page; it is imported")
             began = time.monotonic()
-            page.get_by_label("Whole job").fill(str(MINUTES))
+            page.get_by_label("Time for the whole job").fill(str(MINUTES))
             start.click()
             page.wait_for_url("**/jobs/job_*")
             page.locator("#state", has_text=re.compile("succeeded|failed")).wait_for()

@@ -72,8 +72,8 @@ HELP: Mapping[str, str] = {
     "seconds": "Seconds of search, without waiting for a device.",
     "job_seconds": "Seconds of the whole job: import, search, compile and checks, without waiting for a device. The search gets the "
     "time that the other steps are expected to leave, at least 15 %.",
-    "minutes": "Minutes of the whole job, including import, compile and checks. Added to the job seconds if both are given.",
-    "search_minutes": "Minutes of search; compiling and checking take extra time. Added to the seconds if both are given.",
+    "minutes": "Minutes of the whole job, including import, compile and checks. If job seconds are given as well, the two are added.",
+    "search_minutes": "Minutes of search; compiling and checking take extra time. If seconds are given as well, the two are added.",
     "patience": "Stop after this many trials in a row without a better kernel.",
     "min_gain": "Stop when a minute of search is expected to lower the model's latency by less than this share (0.01: "
     "one percent).",
@@ -89,11 +89,11 @@ HELP: Mapping[str, str] = {
     "max_error": "Largest mean error that the precision may cause in an output, as a share of the output's root mean square (0.01: one "
     "percent). With int8, layers stay float32 until the error is within the limit, which is 0.05 by default; other precisions have no "
     "default limit. A job that exceeds the limit fails.",
-    "other_shapes": "Whether the artifact gets code for shapes that it was not tuned for, where the model's file leaves "
-    "dimensions open. It is slower than tuned code. Without it, the artifact refuses those shapes, and compiling takes less time. For CPUs.",
+    "other_shapes": "If the model's file leaves dimensions open, add code for shapes that are not tuned, which is slower than "
+    "tuned code. Without it, the artifact refuses those shapes, and compiling takes less time. For CPUs.",
     "baselines": f"Other runtimes to time beside the artifact, if they are installed on the device: {', '.join(list(BASELINES)[1:-1])} (in "
-    f"the precision that it chooses: bfloat16 on CPUs that have it) or {list(BASELINES)[-1]} (for TFLite files). ONNX Runtime is always one "
-    "of them. Each adds some seconds to the compile. For CPUs.",
+    f"the precision that it chooses: bfloat16 on CPUs that have it) or {list(BASELINES)[-1]} (for TFLite files). ONNX Runtime is always "
+    "timed. Each adds some seconds to the compile. For CPUs.",
     "search": f"Whether to search. {NO_SEARCH}",
 }
 """The meaning of each term, in a sentence."""

@@ -162,6 +162,8 @@ TIGHT = 1.1
 _TELLS_NOTHING = 30.0
 """A speed-up is not known if its interval reaches further than this: other work slowed one of the two networks alone."""
 
+_HIDES_LATENCY = 3.0
+"""A latency is called disturbed if the intervals of all its ratios reach further than this."""
 
 NOT_KNOWN = "not known"
 
@@ -201,12 +203,14 @@ def is_known(low: float | None, high: float | None) -> bool:
 
 
 def is_disturbed(ratios: Iterable[tuple[float | None, float | None]]) -> bool:
-    """Return whether the timing that ratios are of was disturbed, by the interval of each: there are some, and none is known.
+    """Return whether the timing that ratios are of was disturbed, by the interval of each: there are some, and all are far too wide.
 
     A ratio of exactly one is of an artifact that fell back to the untuned network, so it tells nothing.
     """
     intervals = [interval for interval in ratios if interval != (1.0, 1.0)]
-    return bool(intervals) and not any(is_known(low, high) for low, high in intervals)
+    return bool(intervals) and all(
+        low is not None and high is not None and high > _HIDES_LATENCY * low for low, high in intervals
+    )
 
 
 def interval(low: float | None, high: float | None) -> str:

@@ -306,7 +306,9 @@ def test_who_carries_an_encrypted_backup_reads_nothing(
         recipients = [secret.to_public()]
         back_up(url, farm.services.blobs, path, key=SigningKey.read(key), recipients=recipients)
         names = {event.split("/")[-1] for event in watched.events()}
-    assert all(name == "backup" or re.fullmatch(r"\.tunefarm-[0-9a-f]{16}\.part", name) for name in names)
+    assert all(
+        name == "backup" or re.fullmatch(r"\.tunefarm-backup-[0-9a-f]{16}\.part", name) for name in names
+    )
     data = path.read_bytes()
     assert data.startswith(MAGIC)
     for word in (b"manifest", b"store/", b"net.onnx", b"tunefarm"):

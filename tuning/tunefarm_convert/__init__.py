@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tunefarm_convert.signatures import (
     HEAD_BYTES,
     FileFormat,
+    check_file,
     check_head,
     check_onnx_bytes,
     file_format,
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "HEAD_BYTES", "FileFormat", "check_head", "check_onnx_bytes", "file_format", "file_format_of", "inputs_alone",
-    "run_in_source", "to_onnx",
+    "HEAD_BYTES", "FileFormat", "check_file", "check_head", "check_onnx_bytes", "file_format", "file_format_of",
+    "inputs_alone", "run_in_source", "to_onnx",
 ]  # fmt: skip
 
 

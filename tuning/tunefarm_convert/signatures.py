@@ -129,7 +129,22 @@ def check_head(head: bytes) -> None:
         raise _not_a_model(head)
 
 
-def check_onnx_bytes(data: bytes) -> None:
+def check_file(path: Path) -> None:
+    """Refuse a file that is plainly no model: by its first bytes, and one like ONNX by the lengths of its outermost fields.
+
+    Raises:
+        InvalidModelError: empty-file, truncated-model, not-protobuf.
+        OSError: If it cannot be read.
+    """
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+        check_head(head)
+        if file_format(head) is FileFormat.ONNX:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                check_onnx_bytes(data)
+
+
+def check_onnx_bytes(data: Buffer) -> None:
     """Refuse bytes that cannot be a complete ONNX file.
 
     Walks the outermost fields by their lengths alone. This tells a file that was cut off from one that never was a
@@ -196,7 +211,7 @@ class _CutOff(Exception):  # noqa: N818  (never leaves this module)
         self.missing_bytes = missing_bytes
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
+def _varint(data: Buffer, position: int) -> tuple[int, int]:
     """Return protobuf's number at a position, and the next position."""
     value = 0
     for shift in range(0, 70, 7):
@@ -218,7 +233,7 @@ def _empty_file() -> InvalidModelError:
     return InvalidModelError("the file is empty", code="empty-file")
 
 
-def _not_a_model(data: bytes) -> InvalidModelError:
+def _not_a_model(data: Buffer) -> InvalidModelError:
     head = data[:HEAD_BYTES]
     if _is_mlir(head) or _jax_module_field(head) is not None:
         hint: str | None = _MLIR_HINT

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tunefarm.cli.base import exit_codes
 from tunefarm.cli.base.commands import command, group
 from tunefarm.cli.base.completion import complete_model
 from tunefarm.cli.base.connect import Server
+from tunefarm.cli.base.edge import Exit
+from tunefarm.cli.base.model_files import ModelFile, model_files, noting_refusals
 from tunefarm.cli.base.options import (
     NO_CHANGE,
     Inputs,
@@ -21,7 +24,6 @@ from tunefarm.cli.base.options import (
     Tags,
     Text,
     ValueOption,
-    check_inputs,
     parse_shapes,
 )
 from tunefarm.cli.base.output import Output
@@ -33,7 +35,7 @@ from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.workload.binding_text import parse_values
 
 if TYPE_CHECKING:
-    from tunefarm.client import Model
+    from tunefarm.client import Client, Model
 
 app = group("models", "Upload, show and convert models.")
 
@@ -113,12 +115,13 @@ def show_model(out: Output, server: Server, model_id: ModelId) -> None:
 
 
 @command(app, "upload")
-def upload_model(
+def upload_models(
     out: Output,
     server: Server,
-    file: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX or TFLite file.")],
+    files: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="ONNX or TFLite files.")],
     name: Annotated[
-        str | None, typer.Option("--name", help="Name of the model; the file's name by default.")
+        str | None,
+        typer.Option("--name", help="Name of the model, if you upload one; the file's name by default."),
     ] = None,
     shape: Shape = None,
     value: ValueOption = None,
@@ -127,31 +130,55 @@ def upload_model(
     labels: LabelOptions,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the model is imported.")] = True,
 ) -> None:
-    """Upload an ONNX or TFLite file. The server imports it and reports its errors.
+    """Upload ONNX or TFLite files. The server imports each one and reports its errors.
 
-    With --inputs, upload samples for it as well; a job on the page of the model can use them for a day.
+    If you upload several files and the server refuses some of them, the others are uploaded, and the exit code is 1. To give a shape, a
+    value or samples for one file, write its name first: `--shape a.onnx:x=1,3,224,224`.
+
+    With --inputs, it also uploads samples, which the form on the model's page offers. Samples that no job uses are deleted after a day.
     """
+    named = model_files(files, shapes=shape, values=value, inputs=inputs, name=name)
+    with server.connect() as client:
+        if len(named) == 1:
+            _show(out, _upload(out, client, named[0], name, labels, wait=wait))
+            return
+        models: list[Model] = []
+        refused: list[dict[str, str]] = []
+        for file in named:
+            with noting_refusals(out, file.path, refused, of_several=True):
+                model = _upload(out, client, file, name, labels, wait=wait)
+                models.append(model)
+                if not out.json:
+                    out.text(f"{model.id}  {model.named}  {model.state_text}  {file.path}")
+    if out.json:
+        out.data({"models": [model.raw for model in models], "refused": refused})
+    if refused:
+        raise Exit(exit_codes.FAILED)
+
+
+def _upload(
+    out: Output, client: Client, file: ModelFile, name: str | None, labels: LabelOptions, *, wait: bool
+) -> Model:
+    """Upload a file with its samples, and label the model; with `wait`, or if it has samples, return it once it is imported."""
     from tunefarm.cli.progress_view import view
     from tunefarm.live.board import Board, Phase
     from tunefarm.live.waiting import LiveView
 
-    shapes, values = parse_shapes(shape), parse_values(value or ())
-    samples = check_inputs(inputs)
     board = Board()
-    with server.connect() as client, view(out, board, phases=(Phase.UPLOAD, Phase.IMPORT)) as progress:
+    with view(out, board, phases=(Phase.UPLOAD, Phase.IMPORT)) as progress:
         live = LiveView(board, progress.update)
-        with upload_file(out, file) as path:
+        with upload_file(out, file.path) as path:
             model = client.models.upload(
-                path, name=name, shapes=shapes, values=values, on_progress=live.on_upload
+                path, name=name, shapes=file.shapes, values=file.values, on_progress=live.on_upload
             )
         note_other_name(out, model, name)
         if labels.tag or labels.note:
             tags = [*model.tags, *(labels.tag or ())]
             model = client.models.change(model.id, tags=tags, note=labels.note or model.note)
-        if wait or samples:
+        if wait or file.samples:
             model = client.models.wait(model.id, on_progress=live.on_model)
-        client.samples.upload_all(model.id, samples)
-    _show(out, model)
+        client.samples.upload_all(model.id, file.samples)
+    return model
 
 
 @command(app, "bind")
@@ -163,9 +190,9 @@ def bind_model(
     value: ValueOption = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the model is imported.")] = True,
 ) -> None:
-    """Import an uploaded model with other shapes or values of its inputs: another model, without another upload.
+    """Import an uploaded model again, with other shapes or values of its inputs, as a new model. Nothing is uploaded again.
 
-    A model whose import failed because they were missing is deleted, because the new one takes its place.
+    If the import of the former model failed because they were missing, the new one replaces it.
     """
     shapes, values = parse_shapes(shape), parse_values(value or ())
     with server.connect() as client:

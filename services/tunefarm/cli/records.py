@@ -147,7 +147,7 @@ def export_records(
 ) -> None:
     """Write records as JSON lines, for the engine's `apply_history_best` and `load_records`, or for TVM's own flow.
 
-    TVM's database is of one target and one device model. Records that it cannot hold are counted.
+    A database of TVM's holds one target and one device model. The command says how many records it cannot hold.
     """
     from tunefarm_tuning.records.record import TuningRecord
     from tunefarm_tuning.records.selection import pick_best
@@ -217,8 +217,8 @@ def import_records(
 ) -> None:
     """Add records to the farm's history: of another farm, of the engine's log, or of a search of TVM's own.
 
-    If the source is damaged, nothing is added. Records that the farm has are left out, so an import can be repeated. Reading
-    MetaSchedule's database needs TVM here; a trace is imported if one of our configs gives exactly its kernel.
+    If the source is damaged, nothing is added. Records that the farm has already are left out, so an import can be repeated. Reading
+    MetaSchedule's database needs TVM here. Of its traces, those are imported whose kernel a config of tunefarm gives exactly.
     """
     if not source.exists():
         raise InvalidInputError(f"{source}: there is no such file", code="no-file")
@@ -286,7 +286,8 @@ def purge_records(
 ) -> None:
     """Delete the records that a device measured, or that an API key imported. Needs a key with the scope admin.
 
-    It names the jobs whose artifacts were compiled with them. With a device's records, the decisions that compiles took are deleted, too; later compiles take them again. `tunefarm device list --state removed` has the ids of removed devices.
+    It lists the jobs whose artifacts were compiled with them. Deleting a device's records also deletes the decisions that compiles
+    remembered; later compiles decide again. `tunefarm device list --state removed` shows the ids of removed devices.
     """
     if (device is None) == (key is None) or (key and (certificate or ticket)):
         raise InvalidInputError(

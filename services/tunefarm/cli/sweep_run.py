@@ -3,116 +3,28 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunefarm.cli.base import exit_codes
 from tunefarm.cli.base.edge import Exit
-from tunefarm.cli.base.options import check_inputs, parse_shapes
+from tunefarm.cli.base.model_files import MODEL_ENDINGS, ModelFile, noting_refusals
 from tunefarm.cli.base.output import Output, write_whole
 from tunefarm.cli.base.upload_file import upload_file
 from tunefarm.cli.sweeps import show_sweep
 from tunefarm_text import quantities
 from tunefarm_text.job_terms import MAX_SWEEP_JOBS
-from tunefarm_tuning.core.errors import InvalidInputError, TunefarmError
-from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.workload.binding_text import parse_values
-from tunefarm_tuning.workload.shapes import StoredShape
+from tunefarm_tuning.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from tunefarm.client import Client, Sweep, SweepCell
 
 _OF_ONE_COMBINATION = ("unsupported-precision", "incompatible-target")
 """Refusals of a combination that do not end the others."""
-_ENDINGS = (".onnx", ".tflite")
 _LONGEST = 40  # characters of a part of a folder's name: with three, all file systems take it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFile:
-    """A file of a sweep, what its inputs are bound to, and its samples."""
-
-    path: Path
-    shapes: Mapping[str, StoredShape]
-    values: Mapping[str, Any]
-    samples: Sequence[Path]
-
-
-def model_files(
-    paths: Sequence[Path],
-    *,
-    shapes: Sequence[str] | None,
-    values: Sequence[str] | None,
-    inputs: Sequence[Path] | None,
-    precisions: Sequence[str],
-) -> list[ModelFile]:
-    """Return the files with their shapes, values and samples.
-
-    A text that begins with a file's name or path and a colon (``a.onnx:x=1,3,224,224``, ``a.onnx:samples.npz``) is for that file
-    alone, and comes before what is for all.
-
-    Raises:
-        InvalidInputError: If a file is missing (no-file), a text is wrong, or for a file that is not there (bad-shape, bad-value,
-            bad-samples), or int8 has no samples (samples-needed).
-    """
-    for path in paths:
-        if path.is_dir():
-            raise InvalidInputError(
-                f"{path}: this is a folder; give its files, like {path}/*.onnx", code="no-file"
-            )
-        if not path.is_file():
-            raise InvalidInputError(f"{path}: there is no such file", code="no-file")
-    _check_owners("--shape", "bad-shape", paths, shapes or ())
-    _check_owners("--value", "bad-value", paths, values or ())
-    named_samples = [str(path) for path in inputs or ()]
-    _check_owners("--inputs", "bad-samples", paths, named_samples)
-    needing = "int8" if "int8" in precisions else None
-    return [
-        ModelFile(
-            path=path,
-            shapes={**parse_shapes(_for_all(paths, shapes)), **parse_shapes(_for_file(path, shapes))},
-            values={**parse_values(_for_all(paths, values)), **parse_values(_for_file(path, values))},
-            samples=check_inputs(
-                [Path(text) for text in _for_file(path, named_samples) or _for_all(paths, named_samples)],
-                precision=needing,
-                of=path.name if len(paths) > 1 else "the network",
-            ),
-        )
-        for path in dict.fromkeys(paths)
-    ]
-
-
-def _names(path: Path) -> tuple[str, ...]:
-    return (f"{path}:", f"{path.name}:")
-
-
-def _for_all(paths: Sequence[Path], texts: Sequence[str] | None) -> list[str]:
-    return [text for text in texts or () if not any(text.startswith(_names(path)) for path in paths)]
-
-
-def _for_file(path: Path, texts: Sequence[str] | None) -> list[str]:
-    prefixes = {
-        text: next((name for name in _names(path) if text.startswith(name)), None) for text in texts or ()
-    }
-    return [text.removeprefix(prefix) for text, prefix in prefixes.items() if prefix is not None]
-
-
-def _check_owners(option: str, code: str, paths: Sequence[Path], texts: Sequence[str]) -> None:
-    """Refuse a text for a file that is not there; other colons are part of an input's name."""
-    for text in _for_all(paths, texts):
-        owner, colon, _ = text.partition("=")[0].rpartition(":")
-        if colon and owner.endswith(_ENDINGS):
-            known = ", ".join(path.name for path in paths)
-            raise InvalidInputError(
-                f"{option} {clean(text)}: there is no file {clean(owner)} here, only {clean(known, 300)}",
-                code=code,
-            )
 
 
 def run_sweep(
@@ -222,13 +134,11 @@ def _upload_all(
     A file with the network of one before it is the same model: it gets no job of its own, which is said. A file whose samples are
     refused is refused.
     """
-    from tunefarm.client import InvalidRequestError, ModelFailedError
-
     paths: dict[str, Path] = {}
     samples: dict[str, list[str]] = {}
-    refused = []
+    refused: list[dict[str, str]] = []
     for file in files:
-        try:
+        with noting_refusals(out, file.path, refused, of_several=len(files) > 1):
             with upload_file(out, file.path) as path:
                 uploaded = client.models.upload(path, name=name, shapes=file.shapes, values=file.values)
             out.note(f"{file.path}: uploaded")
@@ -238,22 +148,7 @@ def _upload_all(
             samples[model_id] = list(dict.fromkeys([*samples.get(model_id, ()), *sample_ids]))
             if first is not file.path:
                 out.warning(f"{file.path}: the same network as {first}, and tuned with it")
-        except (InvalidRequestError, ModelFailedError) as error:
-            code, message = error.code, error.detail
-        except TunefarmError as error:  # weights in other files that are not there
-            code, message = error.code, error.message
-        else:
-            continue
-        if len(files) > 1:
-            message = options_for(file.path, message)
-        out.warning(f"{file.path}: {message}")
-        refused.append({"name": file.path.name, "code": code, "message": message})
     return samples, refused
-
-
-def options_for(path: Path, message: str) -> str:
-    """Return a message whose options are for this file alone: without its name, they would be for every file of the sweep."""
-    return re.sub(r"--(shape|value) ", lambda option: f"{option[0]}{shlex.quote(f'{path.name}:')}", message)
 
 
 def _follow(out: Output, client: Client, sweep: Sweep) -> Sweep:
@@ -309,4 +204,4 @@ def _folders(cells: Sequence[SweepCell]) -> dict[int, str]:
 
 
 def _without_ending(name: str) -> str:
-    return next((name.removesuffix(ending) for ending in _ENDINGS if name.endswith(ending)), name)
+    return next((name.removesuffix(ending) for ending in MODEL_ENDINGS if name.endswith(ending)), name)

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tunefarm.cli.base.connect import Server
+from tunefarm.cli.base.model_files import ModelFile as NamedFile
+from tunefarm.cli.base.model_files import model_files
 from tunefarm.cli.base.option_group import OptionGroup
 from tunefarm.cli.base.options import (
     CompileOptions,
@@ -28,8 +30,7 @@ from tunefarm.cli.base.output import Output, artifact_file, check_folder
 from tunefarm.cli.base.upload_file import note_other_name, upload_file
 from tunefarm.cli.progress_view import View, view
 from tunefarm.cli.report import show_report
-from tunefarm.cli.sweep_run import ModelFile as SweptFile
-from tunefarm.cli.sweep_run import model_files, run_sweep
+from tunefarm.cli.sweep_run import run_sweep
 from tunefarm.live.board import Board
 from tunefarm.live.waiting import LiveView
 from tunefarm_text import quantities
@@ -92,9 +93,9 @@ def tune_model(
     Uses the configured server, else the farm on this machine. If there is none, it starts a farm until the job ends.
     Without a budget it takes ten minutes. Ctrl-C asks, then cancels the job, or compiles the best so far.
 
-    Several files, and several pools or precisions with commas (--device-key x86,arm), are a sweep: a job for each combination, with
-    one budget, of which each pool's jobs share the time. `--shape a.onnx:x=1,3,224,224` is for one of the files, and so is
-    `--inputs a.onnx:samples.npz`.
+    Several files, pools or precisions are a sweep: one job for each combination, with one budget. Pools and precisions have commas
+    between them (--device-key x86,arm). To give a shape or inputs for one file, write its name first: `--shape
+    a.onnx:x=1,3,224,224`, `--inputs a.onnx:samples.npz`.
     """
     _check_limits(terms.limits())
     given = {"--minutes": terms.minutes, "--job-seconds": terms.job_seconds}
@@ -112,8 +113,6 @@ def tune_model(
     if len(files) == 1 and len(pools) < 2 and len(precisions) < 2:
         _run(out, server, files[0], named, upload, labels, output, detach=detach)
         return
-    if upload.name is not None and len(files) > 1:
-        raise InvalidInputError("--name is for a single file, but you gave several", code="invalid-request")
     _check_output(out, output, named=output, detach=detach)
     with _client(out, server, detach=detach) as client:
         run_sweep(
@@ -130,9 +129,14 @@ def tune_model(
         )
 
 
-def _files(models: Sequence[Path], upload: ModelOptions, precisions: Sequence[str]) -> list[SweptFile]:
+def _files(models: Sequence[Path], upload: ModelOptions, precisions: Sequence[str]) -> list[NamedFile]:
     return model_files(
-        models, shapes=upload.shape, values=upload.value, inputs=upload.inputs, precisions=precisions
+        models,
+        shapes=upload.shape,
+        values=upload.value,
+        inputs=upload.inputs,
+        name=upload.name,
+        precisions=precisions,
     )
 
 
@@ -152,8 +156,8 @@ def compile_model(
 ) -> None:
     """Compile a network without a search: upload it, compile, check, download.
 
-    It takes the best kernels on record, from any earlier job for such a device; where there is none, the kernel is untuned.
-    Server and farm are those of `tunefarm tune`. Ctrl-C asks, then cancels the job.
+    Each kernel uses the best record of all earlier jobs for such a device; without a record, it stays untuned. The server or farm is
+    chosen as by `tunefarm tune`. Ctrl-C asks, then cancels the job.
     """
     (file,) = _files([model], upload, _listed(terms.precision))
     _run(out, server, file, terms.terms(), upload, labels, output, detach=detach)
@@ -162,7 +166,7 @@ def compile_model(
 def _run(
     out: Output,
     server: Server,
-    file: SweptFile,
+    file: NamedFile,
     terms: dict[str, Any],
     upload: ModelOptions,
     labels: LabelOptions,
@@ -182,6 +186,9 @@ def _run(
         output: Folder for the results, or the artifact's file.
         detach: Return when the job is created.
     """
+    from tunefarm_convert import check_file
+
+    check_file(file.path)  # before a farm is started for it
     folder, artifact_name = artifact_file(output)
     _check_output(out, folder, named=output, detach=detach)
     with _client(out, server, detach=detach) as client:

@@ -155,7 +155,7 @@ class AsyncServer:
     ) -> AsyncJobHandle:
         """Upload a model, wait until it is imported, and start a job that compiles it without a search.
 
-        It takes the best kernels on record, from any earlier job; where there is none, the kernel is untuned. The handle, its
+        Each kernel uses the best record of all earlier jobs; without a record, it stays untuned. The handle, its
         artifact and its report are like those of `tune`.
 
         Args:

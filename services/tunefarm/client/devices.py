@@ -64,7 +64,7 @@ class AsyncDevices(Resource):
         return EnrolmentToken.read(await self._transport.post("devices/tokens", body))
 
     async def drain(self, device_id: str, *, reason: str = "") -> Device:
-        """Drain the device: it finishes its round and gets no other until it is released.
+        """Drain the device: it finishes its current round and gets no more work until it is released.
 
         Args:
             device_id: The device.

@@ -154,9 +154,9 @@ def list_model_tasks(
     ),
 )
 def bind_inputs(model_id: ModelId, binding: ModelBinding, response: Response, services: ServicesDep) -> Model:
-    """Imports the model's file with other shapes or values of its inputs: another model, without another upload.
+    """Imports the model's file again, with other shapes or values of its inputs, as a new model. Nothing is uploaded again.
 
-    A model whose import failed because they were missing is deleted, because the new one takes its place. The file of a model that
+    If the import of the former model failed because they were missing, the new one replaces it. The file of a model that
     failed for any other reason is not kept (404, `blob-not-found`).
     """
     submitted = bind_model(

@@ -33,7 +33,7 @@ from tunefarm_app.runtime.composition import Services
 from tunefarm_db.repositories.farm.overview import ListedJob
 from tunefarm_db.repositories.models.models import ModelOrder
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Model, ModelState
+from tunefarm_db.values import Model, ModelState, ModelTask
 from tunefarm_text import job_terms
 from tunefarm_text.bindings import value_texts
 from tunefarm_text.job_terms import plain_tag
@@ -129,7 +129,7 @@ def _model_page(
         request,
         model=model,
         operators=sorted(model.operators, key=lambda pair: (-pair[1], pair[0])),
-        tasks=sorted(tasks, key=lambda task: (task.pipeline, -task.weight * task.flops)),
+        kernels=_kernels_of(tasks),
         shapes_text=shapes_text,
         lines=lines,
         pools=pools,
@@ -226,6 +226,19 @@ async def remove_upload(upload_id: str, request: Request, services: ServicesDep)
     """Drop an upload."""
     await run_in_threadpool(end_upload, services, upload_id, api_key_id=key_of(request).id)
     return Response(status_code=204)
+
+
+def _kernels_of(tasks: Sequence[ModelTask]) -> list[tuple[ModelTask, str]]:
+    """Return each kernel once, the costliest first, with the graph passes that extract it, or none where all extract the same kernels."""
+    passes: dict[tuple[str, int], list[str]] = {}
+    for task in tasks:
+        of = passes.setdefault((task.workload_key, task.weight), [])
+        if task.pipeline not in of:
+            of.append(task.pipeline)
+    differ = len({tuple(of) for of in passes.values()}) > 1
+    kernels = {(task.workload_key, task.weight): task for task in reversed(tasks)}
+    costliest = sorted(kernels.items(), key=lambda item: -item[1].weight * item[1].flops)
+    return [(task, ", ".join(sorted(passes[key])) if differ else "") for key, task in costliest]
 
 
 def _url(query: dict[str, str]) -> str:

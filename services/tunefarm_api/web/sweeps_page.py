@@ -55,7 +55,7 @@ def sweeps_page(
     """The list of sweeps."""
     with services.uow.read() as repos:
         listed = sweep_page(repos, cursor=after, limit=_SHOWN)
-    return page("sweeps.html", request, sweeps=listed.items, following=listed.next_cursor)
+    return page("sweeps.html", request, sweeps=listed.items, after=after, following=listed.next_cursor)
 
 
 @router.get("/new", dependencies=[needs("write")])

@@ -15,8 +15,9 @@ from starlette.concurrency import run_in_threadpool
 
 from tunefarm_api.auth import key_of, needs
 from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.errors.problems import status_of
 from tunefarm_api.schemas.base import cursor_of
-from tunefarm_api.web.forms import FormDep
+from tunefarm_api.web.forms import Form, FormDep
 from tunefarm_api.web.rendering import page
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.webhooks.address import parse_url
@@ -29,7 +30,7 @@ from tunefarm_app.webhooks.register import (
     try_webhook,
 )
 from tunefarm_db.values import DeliveryState, Webhook, WebhookHealth
-from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError, TunefarmError
 
 router = APIRouter(include_in_schema=False)
 
@@ -54,16 +55,26 @@ class WebhookLine:
 @router.get("/webhooks", dependencies=[needs("write")])
 def webhooks_page(request: Request, services: ServicesDep) -> HTMLResponse:
     """The list of webhooks."""
+    return _webhooks_page(request, services)
+
+
+def _webhooks_page(
+    request: Request, services: Services, *, given: Form | None = None, refused: TunefarmError | None = None
+) -> HTMLResponse:
+    """Return the page; with a form that was refused, and why, so that nothing has to be entered again."""
     with services.uow.read() as repos:
         standings = {health.id: health for health in repos.deliveries.health()}
         webhooks = repos.webhooks.list()
     lines = [_line(webhook, standings[webhook.id]) for webhook in webhooks if webhook.id in standings]
-    return page("webhooks.html", request, lines=lines, kinds=KINDS)
+    shown = page("webhooks.html", request, lines=lines, kinds=KINDS, given=given or {}, refused=refused)
+    if refused is not None:
+        shown.status_code = status_of(refused)
+    return shown
 
 
 @router.post("/webhooks", dependencies=[needs("write")])
 async def register(request: Request, form: FormDep, services: ServicesDep) -> Response:
-    """Shows the secret, this once."""
+    """Shows the secret, this once; what is refused is shown again, as it was filled in."""
 
     def make() -> Webhook:
         return create_webhook(
@@ -74,7 +85,10 @@ async def register(request: Request, form: FormDep, services: ServicesDep) -> Re
             by_key_id=key_of(request).id,
         )
 
-    webhook = await run_in_threadpool(make)
+    try:
+        webhook = await run_in_threadpool(make)
+    except (InvalidInputError, NotFoundError, ConflictError) as error:
+        return await run_in_threadpool(_webhooks_page, request, services, given=form, refused=error)
     return page("webhook_created.html", request, webhook=webhook)
 
 

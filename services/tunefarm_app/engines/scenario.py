@@ -15,8 +15,8 @@ from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.task import TensorSpec, TuningTask, Workload
 
-_FIRST_BYTE = b"\x08"
-"""ONNX files begin with it."""
+_PRODUCER_NAME = b"\x12"
+"""How protobuf writes the key of the field of an ONNX file that holds a scenario's JSON; older ones are JSON after a byte."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,12 @@ class Scenario:
 
     def to_bytes(self) -> bytes:
         """Return the scenario as a file to upload."""
-        return _FIRST_BYTE + json.dumps(dataclasses.asdict(self)).encode()
+        content = json.dumps(dataclasses.asdict(self)).encode()
+        length, size = bytearray(), len(content)
+        while size > 0x7F:
+            length.append(size & 0x7F | 0x80)
+            size >>= 7
+        return _PRODUCER_NAME + bytes([*length, size]) + content
 
     @classmethod
     def read(cls, path: Path) -> Scenario:
@@ -73,7 +78,8 @@ class Scenario:
             InvalidModelError: If it is not such a file.
         """
         try:
-            data = json.loads(path.read_bytes()[len(_FIRST_BYTE) :])
+            content = path.read_bytes()
+            data = json.loads(content[content.index(b'{"') :])
             recorded = tuple(RecordedTask.from_json(task) for task in data.pop("recorded", ()))
             unschedulable = tuple(data.pop("unschedulable", ()))
             return cls(**data, unschedulable=unschedulable, recorded=recorded)

@@ -36,8 +36,9 @@ def cancel_job(services: Services, job_id: str) -> Job:
     """
     with services.uow.write() as repos:
         repos.jobs.get(job_id)
-        job = cancel(repos, job_id)
-        repos.audit.note(AuditAction.JOB_CANCELLED, job_id)
+        job, is_cancelled_now = cancel(repos, job_id)
+        if is_cancelled_now:
+            repos.audit.note(AuditAction.JOB_CANCELLED, job_id)
     if job.state is JobState.CANCELLED:
         with services.uow.write() as repos:
             # Steps that a worker planned meanwhile: its transaction has ended, or it sees that the job is cancelled.
@@ -57,6 +58,7 @@ def finish_job(services: Services, job_id: str) -> Job:
     """
     following: Step | None = None
     resume_paused_job = False
+    changes = False
     with locked_job(services, job_id, with_steps=_is_searching) as held:
         repos, job = held.repos, held.job
         reason = job.stop_reason or FINISHED
@@ -64,11 +66,14 @@ def finish_job(services: Services, job_id: str) -> Job:
             repos.steps.cancel_open(job_id=job_id)
             following = begin_compiling(repos, job, stop_reason=reason)
             repos.steps.mark_sent([following.id])
+            changes = True
         elif job.state in (JobState.QUEUED, JobState.EXTRACTING, JobState.PAUSED):
             # Its tasks are not known yet, so its extract step sees to the rest; or the compile is paused.
             repos.jobs.update(job_id, stop_reason=reason)
             resume_paused_job = _is_paused(job)
-        repos.audit.note(AuditAction.JOB_FINISHED, job_id)
+            changes = resume_paused_job or job.stop_reason is None
+        if changes:
+            repos.audit.note(AuditAction.JOB_FINISHED, job_id)
         job = repos.jobs.get(job_id)
     if resume_paused_job:
         job = resume_job(services, job_id)

@@ -306,7 +306,7 @@ def cancel_sweep(services: Services, sweep_id: str) -> Sweep:
         open_jobs = [job for job in repos.sweeps.jobs([sweep_id]).values() if not job.state.is_finished]
         if open_jobs:
             repos.sweeps.set_cancelled(sweep_id)
-        repos.audit.note(AuditAction.SWEEP_CANCELLED, sweep_id)
+            repos.audit.note(AuditAction.SWEEP_CANCELLED, sweep_id)
     for job in open_jobs:
         cancel_job(services, job.id)
     log.info("sweep cancelled", sweep_id=sweep_id, jobs=len(open_jobs))

@@ -68,20 +68,25 @@ def fail_subject(repos: Repositories, step: Step, error: Json, *, final: bool = 
         repos.events.add(job.id, "finished", {"state": job.state.value, "error": error})
 
 
-def cancel(repos: Repositories, job_id: str) -> Job:
+def cancel(repos: Repositories, job_id: str) -> tuple[Job, bool]:
     """End the job and all its steps now, also one that a worker runs, and an open measurement of its artifact.
 
     A finished job stays as it is. The worker cannot write any more, and stops within a second or two.
+
+    Returns:
+        The job, and whether it or a measurement was cancelled.
     """
     repos.steps.cancel_open(job_id=job_id)  # before the job's row: workers lock in this order too
     others = repos.steps.cancel_open(subject_id=job_id)  # a measurement belongs to no job
     job = repos.jobs.request_cancel(job_id)
-    if any(step.kind is StepKind.MEASURE for step in others):
+    cancels_measurement = any(step.kind is StepKind.MEASURE for step in others)
+    if cancels_measurement:
         repos.events.add(job.id, "unmeasured", {"error": CancelledError("it was cancelled").to_json()})
-    if not job.state.is_finished:
+    cancels_job = not job.state.is_finished
+    if cancels_job:
         job = repos.jobs.move(job.id, JobState.CANCELLED, progress={"phase": "cancelled"})
         repos.events.add(job.id, "finished", {"state": job.state.value})
-    return job
+    return job, cancels_job or cancels_measurement
 
 
 def enter_tuning(context: StepContext, repos: Repositories, job: Job, *, tasks: int) -> None:

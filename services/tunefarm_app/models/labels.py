@@ -82,7 +82,9 @@ def label_model(
     checked = None if tags is None else check_tags(tags)
     text = None if note is None else check_note(note)
     with services.uow.write() as repos:
+        before = repos.models.get(model_id)
         model = repos.models.label(model_id, tags=checked, note=text)
-        repos.audit.note(AuditAction.MODEL_CHANGED, model.id)
+        if (model.tags, model.note) != (before.tags, before.note):
+            repos.audit.note(AuditAction.MODEL_CHANGED, model.id)
     log.info("model labelled", model_id=model.id, tags=model.tags)
     return model

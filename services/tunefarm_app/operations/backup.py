@@ -9,13 +9,10 @@ back when their leases expire, and devices register again.
 
 from __future__ import annotations
 
-import errno
 import gzip
 import hashlib
 import io
 import json
-import os
-import secrets
 import tarfile
 import tempfile
 import time
@@ -25,13 +22,14 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, Any, cast
 
 import structlog
 
 from tunefarm_app.identity.signing import SigningKey
 from tunefarm_app.identity.statements import backup_statement
 from tunefarm_app.operations.archive_members import add_bytes, add_file, member
+from tunefarm_app.operations.backup_file import backup_file, exists
 from tunefarm_app.operations.encryption import Recipient, encrypting, opened
 from tunefarm_app.storage.blob_store import BlobStore
 from tunefarm_db import schema
@@ -102,55 +100,34 @@ def back_up(
         TransientError: If the database is away.
     """
     if path.exists():
-        raise _exists(path)
+        raise exists(path)
     url = parse_url(database_url)
     if url.get_backend_name() == "sqlite" and not Path(url.database or "").is_file():
         raise InvalidInputError(f"{url.database}: there is no such database", code="no-database")
-    part = path.with_name(f".tunefarm-{secrets.token_hex(8)}.part")
     # A plain database must not get to where an encrypted backup goes.
     folder = store.temporary_path().parent if recipients else path.parent
-    try:
-        with tempfile.TemporaryFile(dir=folder) as staged:
-            rows, needed = _dump(database_url, staged)
-            blobs = [sha256 for sha256 in sorted(needed) if store.has(sha256)]
-            backup = Backup(
-                tunefarm=version("tunefarm"),
-                schema=schema.head(),
-                created_at=time.time(),
-                rows=rows,
-                blobs=tuple(blobs),
-                missing=tuple(sorted(needed - set(blobs))),
-            )
-            with _new_file(part) as file:
-                with (
-                    encrypting(file, recipients) if recipients else nullcontext(file) as target,
-                    tarfile.open(fileobj=target, mode="w|") as archive,
-                ):
-                    _add_head(archive, backup, staged, key)
-                    for sha256 in blobs:
-                        with store.open(sha256) as blob_file:
-                            add_file(archive, STORE + sha256, blob_file)
-                file.flush()
-                os.fsync(file.fileno())
-        _name(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as staged:
+        rows, needed = _dump(database_url, staged)
+        blobs = [sha256 for sha256 in sorted(needed) if store.has(sha256)]
+        backup = Backup(
+            tunefarm=version("tunefarm"),
+            schema=schema.head(),
+            created_at=time.time(),
+            rows=rows,
+            blobs=tuple(blobs),
+            missing=tuple(sorted(needed - set(blobs))),
+        )
+        with (
+            backup_file(path) as file,
+            encrypting(file, recipients) if recipients else nullcontext(file) as target,
+            tarfile.open(fileobj=target, mode="w|") as archive,
+        ):
+            _add_head(archive, backup, staged, key)
+            for sha256 in blobs:
+                with store.open(sha256) as blob_file:
+                    add_file(archive, STORE + sha256, blob_file)
     log.info("backed up", rows=rows, blobs=len(blobs), missing=len(backup.missing))
     return backup
-
-
-def _name(part: Path, path: Path) -> None:
-    """Give a complete backup its name, unless another got it meanwhile."""
-    try:
-        os.link(part, path)
-    except OSError as error:
-        if path.exists():
-            raise _exists(path) from error
-        part.rename(path)  # a file system without links
-
-
-def _exists(path: Path) -> FileExistsError:
-    return FileExistsError(errno.EEXIST, "exists already", str(path))
 
 
 _WITH_BLOBS = frozenset(
@@ -191,11 +168,6 @@ def _dump(database_url: str, file: IO[bytes]) -> tuple[int, set[str]]:
     finally:
         engine.dispose()
     return rows, needed
-
-
-def _new_file(path: Path) -> BinaryIO:
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    return cast("BinaryIO", os.fdopen(os.open(path, flags, 0o600), "w+b"))
 
 
 def read_manifest(data: bytes) -> Backup:

@@ -163,12 +163,12 @@ def _slow(device: Device) -> str:
     calibration = device.calibration or {}
     for took, held_against, limit, where in (
         ("time_sec", "reference_sec", SLOW, ""),
-        ("all_cores_sec", "all_cores_reference_sec", SLOW_ON_ALL_CORES, " on all cores at once"),
+        ("all_cores_sec", "all_cores_reference_sec", SLOW_ON_ALL_CORES, " (all cores at work)"),
     ):
         if (
             calibration.get(took)
             and calibration.get(held_against)
             and calibration[took] > limit * calibration[held_against]
         ):
-            return f"{device.name} is {calibration[took] / calibration[held_against]:.1f} times slower than it was{where}"
+            return f"{device.name} is {calibration[took] / calibration[held_against]:.1f} times slower than before{where}"
     return ""

@@ -50,7 +50,7 @@ class ReportedCell(ReportSection):
     )
     is_measured: bool = Field(description="Whether the latency is the network's, and not such a sum.")
     is_disturbed: bool = Field(
-        description="Whether other work disturbed the artifact's timing so much that no ratio to another network is known."
+        description="Whether other work disturbed the artifact's timing so much that no ratio is known within a factor of three."
     )
     over_untuned: ReportRatio | None = Field(
         description="How many times as fast as untuned; null if not timed."

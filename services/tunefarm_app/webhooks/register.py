@@ -132,8 +132,10 @@ def enable_webhook(services: Services, webhook_id: str, *, by_key_id: str | None
         NotFoundError: ``webhook-not-found``.
     """
     with services.uow.write() as repos:
+        before = repos.webhooks.get(webhook_id)
         webhook = repos.webhooks.enable(webhook_id)
-        repos.audit.note(AuditAction.WEBHOOK_ENABLED, webhook_id)
+        if before.disabled_at is not None:
+            repos.audit.note(AuditAction.WEBHOOK_ENABLED, webhook_id)
     log.info("webhook enabled", webhook_id=webhook_id, by_key_id=by_key_id)
     return webhook
 
@@ -147,7 +149,8 @@ def disable_webhook(services: Services, webhook_id: str, *, by_key_id: str | Non
     with services.uow.write() as repos:
         disabled = repos.webhooks.disable(webhook_id, BY_A_PERSON)
         webhook = repos.webhooks.get(webhook_id)
-        repos.audit.note(AuditAction.WEBHOOK_DISABLED, webhook_id)
+        if disabled:
+            repos.audit.note(AuditAction.WEBHOOK_DISABLED, webhook_id)
     if disabled:
         log.info(
             "webhook disabled", webhook_id=webhook_id, reason=webhook.disabled_reason, by_key_id=by_key_id

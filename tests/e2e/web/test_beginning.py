@@ -19,8 +19,8 @@ def test_from_a_dropped_file_to_a_job_that_ran(seat, server: ReplayServer) -> No
     expect(page.get_by_role("button", name="Start the job")).to_be_visible()
     seat.nothing_serious(page)
     expect(page.locator("#estimate")).to_contain_text("The pace is unknown")
-    page.get_by_label("Whole job").fill("")
-    page.get_by_label("or number of trials").fill("40")
+    page.get_by_label("Time for the whole job").fill("")
+    page.get_by_label("Maximum number of trials").fill("40")
     page.get_by_text("More options", exact=True).click()
     page.get_by_label("Tuner").select_option("random")
     page.get_by_role("button", name="Start the job").click()
@@ -37,14 +37,14 @@ def test_a_refused_form_is_not_sent_again_by_reload_or_back(seat, server: Replay
     seat.drop(page, "net.onnx", Scenario(tasks=1, trial_sec=0.01).to_bytes())
     page.wait_for_url("**/models/mdl_*")
     form = page.url
-    page.get_by_label("or number of trials").fill("99999999999999999999")
+    page.get_by_label("Maximum number of trials").fill("99999999999999999999")
     page.get_by_role("button", name="Start the job").click()
     expect(page.get_by_role("alert")).to_contain_text("the number of trials must be at most")
     assert page.url == form + "/jobs"
     page.wait_for_load_state()  # the page's script has run
     page.reload()  # Chromium would ask whether to send the form again, and tell Playwright of a cache miss
     page.wait_for_url(form)
-    page.get_by_label("or number of trials").fill("99999999999999999999")
+    page.get_by_label("Maximum number of trials").fill("99999999999999999999")
     page.get_by_role("button", name="Start the job").click()
     expect(page.get_by_role("alert")).to_contain_text("the number of trials must be at most")
     page.wait_for_load_state()

@@ -71,8 +71,8 @@ def test_from_the_first_link_to_an_artifact_that_runs(seat, server: EmbeddedFarm
     expect(start).to_be_visible(timeout=LONG_MS)
     # The device may still be looked over; the page says when it is through.
     expect(page.get_by_label("Devices")).to_contain_text("local: 1 of 1 online", timeout=LONG_MS)
-    page.get_by_label("Whole job").fill("")
-    page.get_by_label("or number of trials").fill("24")
+    page.get_by_label("Time for the whole job").fill("")
+    page.get_by_label("Maximum number of trials").fill("24")
     start.click()
     page.wait_for_url("**/jobs/job_*")
 

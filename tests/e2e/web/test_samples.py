@@ -38,7 +38,7 @@ def test_samples_are_sent_with_the_form_of_a_job(seat, server: ReplayServer) -> 
     expect(page.locator("#samples option:checked")).to_have_text("day.npz: 3 sample sets")
     expect(page.locator("#its-samples tbody tr")).to_have_count(2)
     seat.nothing_serious(page)
-    page.get_by_label("or number of trials").fill("8")
+    page.get_by_label("Maximum number of trials").fill("8")
     page.get_by_role("button", name="Start the job").click()
     page.wait_for_url("**/jobs/job_*")
     expect(page.locator("#state")).to_contain_text("succeeded")
@@ -58,7 +58,7 @@ def choose_and_start_at_once(seat, content: bytes) -> Page:
         held.append(route)
 
     page.route("**/samples?name=*", hold)
-    page.get_by_label("or number of trials").fill("8")
+    page.get_by_label("Maximum number of trials").fill("8")
     field = page.get_by_label("or upload a file")
     field.focus()
     field.set_input_files({"name": "day.npz", "mimeType": "", "buffer": content})

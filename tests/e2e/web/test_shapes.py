@@ -49,7 +49,7 @@ def test_shapes_from_the_form_to_the_results(seat, server: ReplayServer) -> None
     page.get_by_text("More options", exact=True).click()
     page.get_by_label("Leave out the code for other shapes").check()
     seat.nothing_serious(page)
-    page.get_by_label("or number of trials").fill("8")
+    page.get_by_label("Maximum number of trials").fill("8")
     page.get_by_role("button", name="Start the job").click()
     page.wait_for_url("**/jobs/job_*")
     expect(page.locator("#state")).to_contain_text("succeeded")

@@ -9,6 +9,7 @@ from hook_receiver import Receiver, hook_receiver, is_signed
 from playwright.sync_api import Route, expect
 from replay_server import ReplayServer, replay_server
 
+from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.webhooks.sender import Patience, WebhookSender
 
 expect.set_options(timeout=60_000)
@@ -84,3 +85,26 @@ def test_a_key_is_made_used_and_revoked(seat, server: ReplayServer) -> None:
     row.locator("summary", has_text="Revoke").click()
     row.get_by_role("button", name="Revoke the key").click()
     expect(row).to_contain_text("revoked")
+
+
+def test_a_wrong_limit_is_mended_where_it_was_entered(seat, server: ReplayServer) -> None:
+    key, _ = create_api_key(server.services, name="ci")
+    page = seat.sign_in()
+    page.goto(f"{server.url}/keys")
+    row = page.locator(f"#key-{key.id}")
+    row.locator("summary", has_text="Limits").click()
+    row.get_by_label("Maximum open jobs").fill("2.5")
+    row.get_by_label("Maximum megabytes").fill("100")
+    row.get_by_role("button", name="Set the limits").click()
+    expect(row.get_by_role("alert")).to_contain_text("maximum open jobs must be a whole number")
+    seat.complaints.clear()  # the browser's own line about the status 422
+    expect(row.get_by_label("Maximum megabytes")).to_have_value("100")
+    seat.nothing_serious(page)
+    row.get_by_label("Maximum open jobs").fill("2")
+    row.get_by_role("button", name="Set the limits").click()
+    expect(row).to_contain_text("open jobs: 0 of at most 2")
+    page.set_viewport_size({"width": 390, "height": 800})
+    session = page.get_by_role("row").filter(has_text="in a browser").first
+    assert session.evaluate("row => row.getBoundingClientRect().height") < 200, (
+        "rights are not cut into syllables"
+    )

@@ -117,6 +117,7 @@ def test_long_names_of_kernels(seat: Any, server: ReplayServer, tmp_path: Path) 
             {
                 **json.loads(report),
                 "coverage": coverage,
+                "warnings": ["the first warning", "the second warning"],
                 "latency": _LATENCY,
                 "shapes": shapes,
                 "other_shapes": others,
@@ -135,7 +136,11 @@ def test_long_names_of_kernels(seat: Any, server: ReplayServer, tmp_path: Path) 
     expect(page.get_by_role("region", name="Measured latency")).to_contain_text("between")
     nothing_is_cut_off(page)
     sets = page.get_by_role("region", name="Latency in each set of shapes").get_by_role("row").nth(1)
+    notes = page.locator(".card", has_text="Measured latency").locator(".note")
     for _ in each_width(page):
+        boxes = [box for note in notes.all() if (box := note.bounding_box()) is not None]
+        assert len(boxes) >= 2
+        assert all(a["y"] + a["height"] + 8 <= b["y"] for a, b in pairwise(boxes)), "no two notes touch"
         assert link.evaluate("link => link.getBoundingClientRect().height") < 80, "at most three lines"
         assert sets.evaluate("row => row.getBoundingClientRect().height") < 250
     refused = {"entry": None, "reason": f"TVM cannot import node '{'jit_get_logits_/' * 9}'"}
@@ -172,6 +177,7 @@ def test_jobs_are_chosen_and_compared(seat: Any, server: ReplayServer, tmp_path:
     connection.close()
     page.goto(f"{server.url}/jobs")
     page.get_by_role("link", name="Compare").click()
+    expect(page.locator("#choose time").first).not_to_contain_text("UTC")  # but in the reader's zone
     for trials in (12, 24):
         page.get_by_role("checkbox", name=f"net{trials}").check()
     page.get_by_role("button", name="Compare").click()
@@ -215,6 +221,10 @@ def test_a_sweep_is_watched_to_its_end(seat: Any, server: ReplayServer, tmp_path
         assert head is not None
         assert card is not None
         assert card["y"] - head["y"] - head["height"] >= 8, "the table does not touch the words above it"
+        buttons = page.locator("#sweep .head a.button").evaluate_all(
+            "all => all.map((link) => link.offsetTop)"
+        )
+        assert len(set(buttons)) == 1, "the buttons are side by side"
         reasons = page.locator("#sweep .reasons li").first.bounding_box()
         assert reasons is not None
         assert reasons["x"] >= card["x"] + 30, "the marks of the list are within the card"
@@ -253,7 +263,7 @@ def test_a_sweep_is_started_by_its_form(seat: Any, server: ReplayServer, tmp_pat
     page.get_by_role("checkbox", name="a-network-with").check()
     page.get_by_role("checkbox", name="float16-weights", exact=True).check()
     page.get_by_label("Samples of a-network").select_option(label="day.npz: 3 sample sets")
-    page.get_by_label("Whole sweep").fill("")
+    page.get_by_label("Time for the whole sweep").fill("")
     page.get_by_role("button", name="Start the sweep").click()
     expect(page.get_by_role("alert")).to_contain_text("set a limit")
     seat.complaints.clear()  # of the status 422
@@ -313,7 +323,7 @@ def test_a_refused_form_keeps_its_values(seat: Any, server: ReplayServer, tmp_pa
         model = client.models.upload(server.write_model(tmp_path / "net.onnx", tasks=1))
         client.models.wait(model.id)
     page.goto(f"{server.url}/models/{model.id}")
-    page.get_by_label("Whole job").fill("0")
+    page.get_by_label("Time for the whole job").fill("0")
     page.get_by_label("Priority").select_option("high")
     page.get_by_text("More options", exact=True).click()
     page.get_by_label("Seed").fill("7")

@@ -174,7 +174,7 @@ def test_upload(run: Any, farm: Any, tmp_path: Path) -> None:
     assert (other["name"], other["state"], other["shapes"]) == ("mine", "ready", {"x": [4, 8]})
     assert "bad-shape" in run("models", "bind", uploaded["id"], "--shape", "x=4,", "--json", code=2).stdout
     bad = tmp_path / "bad.onnx"
-    bad.write_bytes(b"\x08nonsense")
+    bad.write_bytes(b"\x12\x03bad")
     result = run("models", "upload", bad, "--json", code=2)
     assert json.loads(result.stdout)["error"]["code"] == "invalid-onnx"
     assert "Traceback" not in result.output

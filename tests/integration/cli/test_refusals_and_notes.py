@@ -63,6 +63,43 @@ def test_a_model_shows_its_bound_values_and_the_lines_of_its_note(
     assert "\nfirst line\nsecond line\n" in changed
 
 
+def test_what_is_plainly_no_model_is_refused_before_the_upload(run: Any, tmp_path: Path) -> None:
+    """No request is sent: there is no server at this address."""
+    for command in (("tune", "--trials", "4"), ("compile",), ("models", "upload")):
+        refused = run(*command, "/etc/passwd", "--json", code=2, TUNEFARM_URL="http://127.0.0.1:9")
+        error = json.loads(refused.stdout)["error"]
+        assert error["code"] == "not-protobuf"
+        assert error["message"].startswith("this is not an ONNX file, nor a TFLite file: ")
+
+
+def test_several_files_are_uploaded_and_each_is_told(
+    run: Any, farm: Any, client: Client, tmp_path: Path
+) -> None:
+    good, other = (farm.write_model(tmp_path / f"{name}.onnx", seed=seed) for seed, name in enumerate("ab"))
+    text, broken = tmp_path / "text.onnx", tmp_path / "broken.onnx"
+    text.write_bytes(b"no network at all")
+    broken.write_bytes(b"\x12\x03bad")
+    result = run(
+        "models", "upload", text, good, broken, other, "--shape", "b.onnx:x=2,8", "--tag", "new", code=1
+    )
+    models = {model.name: model for model in client.models.all(state="ready")}
+    assert {name: (model.raw["shapes"], model.tags) for name, model in models.items()} == {
+        "a": ({}, ("new",)),
+        "b": ({"x": [2, 8]}, ("new",)),
+    }
+    assert result.stdout.splitlines() == [
+        f"{models[name].id}  {name}@1  ready  {path}" for name, path in (("a", good), ("b", other))
+    ]
+    assert f"warning: {text}: this is not an ONNX file" in result.stderr
+    assert f"warning: {broken}: " in result.stderr
+    told = json.loads(run("models", "upload", text, good, other, "--json", code=1).stdout)
+    assert [model["name"] for model in told["models"]] == ["a", "b"]
+    assert [(file["name"], file["code"]) for file in told["refused"]] == [("text.onnx", "not-protobuf")]
+    assert json.loads(run("models", "upload", good, other, "--json").stdout)["refused"] == []
+    assert "--name is for a single file" in run("models", "upload", good, other, "--name", "x", code=2).stderr
+    assert "there is no such file" in run("models", "upload", good, tmp_path / "none.onnx", code=2).stderr
+
+
 @pytest.mark.exhaustive
 def test_a_job_that_has_ended_cannot_be_paused(run: Any, farm: Any, client: Client, tmp_path: Path) -> None:
     job = client.tune(farm.write_model(tmp_path / "net.onnx"), trials=4)

@@ -85,7 +85,7 @@ def test_a_refused_file_does_not_take_the_others_with_it(
 ) -> None:
     good = farm.write_model(tmp_path / "good.onnx", tasks=1)
     bad, worse = tmp_path / "bad.onnx", tmp_path / "worse.onnx"
-    bad.write_bytes(b"\x08\x0abroken")
+    bad.write_bytes(b"\x12\x06broken")
     worse.write_bytes(b"no network at all")
     onnx.save(
         onnx_models.ORDINARY["mlp"](),

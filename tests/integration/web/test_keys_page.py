@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from page_browser import Browser
+from page_browser import Browser, checked
 from structlog.testing import capture_logs
 
 from tunefarm_app.access.api_keys import create_api_key, list_api_keys, rotate_api_key, verify_api_key
@@ -105,15 +105,71 @@ def test_limits_are_shown_with_what_is_used_and_changed(browser: Browser, farm) 
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("bytes", "many"), ("bytes", "-1"), ("open_jobs", "1.5"), ("open_jobs", "nan"), ("priority", "101")],
+    ("name", "value", "rule"),
+    [
+        ("bytes", "many", "megabytes must be a number from 0 to 1,000,000,000,"),
+        ("bytes", "-1", "megabytes must be a number from 0"),
+        ("open_jobs", "1.5", "open jobs must be a whole number from 0"),
+        ("open_jobs", "nan", "open jobs must be a whole number from 0"),
+        ("priority", "101", "priority must be a whole number from -100 to 100,"),
+    ],
 )
-def test_a_limit_that_is_none_is_refused_by_name(browser: Browser, farm, name: str, value: str) -> None:
+def test_a_limit_that_is_none_is_refused_by_its_label(
+    browser: Browser, farm, name: str, value: str, rule: str
+) -> None:
+    """Before, the error named the field of the database, and its page had lost what was filled in."""
     key, _ = create_api_key(farm.services, name="ci", limits=KeyLimits(open_jobs=1))
-    answer = browser.post(f"/keys/{key.id}/limits", **{f"limit-{name}": value})
+    other, _ = create_api_key(farm.services, name="other", limits=KeyLimits(open_jobs=7))
+    address = f"/keys/{key.id}/limits"
+    answer = browser.post(address, **{"limit-device_minutes": "90", f"limit-{name}": value})
     assert answer.status_code == 422
-    assert f"the limit {name} must be" in answer.text.lower()
+    shown = checked(answer.text)
+    told = shown.element("p", id="refused").text
+    assert told.startswith(f"The limits were not set: maximum {rule}")
+    assert f"or empty for no limit, and is '{value}'." in told
+    form = shown.element("form", action=address)
+    assert form.element("input", name=f"limit-{name}").attrs["value"] == value
+    assert form.element("input", name="limit-device_minutes").attrs["value"] == "90"
+    assert "open" in shown.element("details", id=f"limits-{key.id}").attrs
+    of_other = shown.element("form", action=f"/keys/{other.id}/limits")
+    assert of_other.element("input", name="limit-open_jobs").attrs["value"] == "7"
     assert limits_of(farm, key.id) == {"open_jobs": 1}
+    assert browser.get(address).url.path == "/keys"
+
+
+def test_a_limit_that_is_none_is_told_where_the_key_is_gone(browser: Browser, farm) -> None:
+    key, _ = create_api_key(farm.services, name="gone")
+    assert browser.post(f"/keys/{key.id}/revoke").url.path == "/keys"
+    answer = browser.post(f"/keys/{key.id}/limits", **{"limit-open_jobs": "1.5"})
+    assert answer.status_code == 422
+    assert "open jobs must be a whole number from 0" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"name": " "}, "a key needs a name"),
+        ({"name": "ci", "scope-write": ""}, "a key needs at least one scope: read, write, device, admin"),
+        ({"name": "ci", "scope-write": "on", "limit-bytes": "2 GB"}, "maximum megabytes must be a number"),
+    ],
+)
+def test_a_key_that_is_refused_is_shown_as_it_was_filled_in(
+    browser: Browser, farm, changes: dict[str, str], rule: str
+) -> None:
+    before = len(list_api_keys(farm.services))
+    form = {"scope-write": "on", "limit-open_jobs": "3", **changes}
+    answer = browser.post("/keys", **{field: value for field, value in form.items() if value})
+    assert answer.status_code == 422
+    shown = checked(answer.text)
+    told = shown.element("p", id="refused").text
+    assert told.startswith("The key was not created: ")
+    assert rule in told
+    new = shown.element("form", action="/keys")
+    assert new.element("input", name="name").attrs["value"] == form["name"]
+    assert new.element("input", name="limit-open_jobs").attrs["value"] == "3"
+    ticked = {box.attrs["name"] for box in new.all("input", type="checkbox") if "checked" in box.attrs}
+    assert ticked == ({"scope-write"} if form["scope-write"] else set())
+    assert len(list_api_keys(farm.services)) == before
 
 
 def test_sessions_tokens_and_credentials_have_no_limits_of_their_own(browser: Browser, farm) -> None:

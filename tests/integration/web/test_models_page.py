@@ -350,7 +350,7 @@ def test_a_model_with_open_dimensions_is_bound_on_its_page(browser: Browser, far
         error = {"code": "unknown-dimension", "message": "tokens is open", "fields": {"proposal": proposal}}
         repos.models.set_failed(model_id, error)
     form = browser.page(url).element("form", id="bind")
-    assert "ONNX Runtime did not run the network with them" in form.text
+    assert "a guess, with which ONNX Runtime does not run the network" in form.text
     assert "It cannot be tuned yet:" in browser.page(url).element("p", role="alert").text
     given = {name: form.element("textarea", id=name).text for name in ("shapes", "values")}
     assert given == {"shapes": "tokens=1,128 mask=1,128", "values": "sr=16000"}

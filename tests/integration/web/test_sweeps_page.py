@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from page_browser import Browser
 from page_browser import checked as checked_page
 from page_tree import Element, read_page
@@ -208,6 +209,18 @@ def test_a_form_that_is_sent_twice_starts_one_sweep(browser: Browser, farm: Any)
 
 def ticked(page: Element) -> set[str]:
     return {box.attrs["name"] for box in page.all("input", type="checkbox") if "checked" in box.attrs}
+
+
+def test_a_later_part_of_the_list_leads_back_to_the_first(
+    browser: Browser, farm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tunefarm_api.web.sweeps_page._SHOWN", 1)
+    for _ in range(2):
+        start(farm)
+    first = browser.page("/sweeps").element("nav", class_="pager")
+    assert [link.text for link in first.all("a")] == ["Next"]
+    second = browser.page(first.element("a").attrs["href"]).element("nav", class_="pager")
+    assert [(link.text, link.attrs["href"]) for link in second.all("a")] == [("First", "/sweeps")]
 
 
 def test_the_button_cancels_all(browser: Browser, farm: Any) -> None:

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from page_browser import Browser
+from page_browser import Browser, checked
 from structlog.testing import capture_logs
 
 from tunefarm_api.web.live import changes, look
@@ -71,9 +71,14 @@ def test_one_is_registered_and_its_secret_is_shown_once(browser: Browser, farm) 
     ],
 )
 def test_what_is_refused(browser: Browser, farm, form: dict[str, str], status: int, complaint: str) -> None:
-    answer = browser.post("/webhooks", **form)
+    answer = browser.post("/webhooks", **form, **{"kind-failed": "on"})
     assert answer.status_code == status
-    assert complaint in answer.text
+    shown = checked(answer.text)
+    assert complaint in shown.element("p", id="refused").text
+    for field in ("url", "job"):
+        assert shown.element("input", name=field).attrs["value"] == form.get(field, ""), "as it was filled in"
+    ticked = [box.attrs["name"] for box in shown.all("input", type="checkbox") if "checked" in box.attrs]
+    assert ticked == ["kind-failed"]
     assert webhooks(farm) == ()
 
 

@@ -149,6 +149,13 @@ def test_a_speed_up_names_what_it_is_over() -> None:
     assert q.over(q.speedup(1.0, 0.1, 33.0), "ONNX Runtime") == "not known (ONNX Runtime)"
 
 
+def test_a_latency_is_called_disturbed_where_no_ratio_says_much_of_it() -> None:
+    assert q.is_disturbed([(0.18, 4.0), (0.9, 9.0)])
+    assert not q.is_disturbed([(0.18, 4.0), (0.9, 2.0)])
+    assert not q.is_disturbed([(None, None)])
+    assert not q.is_disturbed([])
+
+
 def test_a_ratio_to_itself_does_not_tell_that_a_timing_was_quiet() -> None:
     itself, wild, known = (1.0, 1.0), (0.01, 4.0), (1.0, 1.3)
     assert q.is_disturbed([itself, wild]), "an artifact that fell back is its untuned network"

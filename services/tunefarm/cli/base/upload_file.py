@@ -22,11 +22,13 @@ def upload_file(out: Output, path: Path) -> Iterator[Path]:
     """Yield a model's file; of a model with weights in other files, a copy of the same name that holds them, until the block ends.
 
     Raises:
-        InvalidModelError: As `write_single_file`.
+        InvalidModelError: As `check_file` and `write_single_file`.
         InvalidInputError: As `write_single_file`.
     """
+    from tunefarm_convert import check_file
     from tunefarm_tuning.frontend.single_file import keeps_weights_outside, write_single_file
 
+    check_file(path)
     if not keeps_weights_outside(path):
         yield path
         return

@@ -72,10 +72,10 @@ def list_devices(
     ] = None,
     state: Annotated[str | None, typer.Option("--state", help="Only devices in this state.")] = None,
 ) -> None:
-    """List the devices, oldest first, and below them the reasons of states.
+    """List the devices, oldest first, and below them the reasons for their states.
 
     Peak: float32 operations per second on all cores. Memory: bandwidth on all cores. In a narrow terminal, `tunefarm device show`
-    has what is left out.
+    shows what is left out.
     """
     with server.connect() as client:
         devices = client.devices.list(device_key=device_key, state=state)
@@ -105,7 +105,7 @@ def list_devices(
 
 @command(app, "drain")
 def drain(out: Output, server: Server, name: DeviceName, reason: Reason = "") -> None:
-    """Drain a device: it finishes its round and gets no other until it is released."""
+    """Drain a device: it finishes its current round and gets no more work until it is released."""
     with server.connect() as client:
         _show(out, client.devices.drain(find_device(client, name).id, reason=reason))
 

@@ -126,9 +126,9 @@ def run_again(
 ) -> None:
     """Run jobs again, with their models and terms: by a schedule, or when the compiler has changed.
 
-    Of a job that ran again, only the newest run counts, and a job that is under way on the same terms is not started twice: cron can
-    run this command as often as you like. It prints the ids of the jobs that are under way then. A job that cannot run again is a
-    warning, and the command fails at its end.
+    cron can run this command as often as you like: if a job was run again before, only its newest run is repeated, and a job that is
+    under way on the same terms is not started twice. The command prints the ids of the jobs that are then under way. If a job cannot
+    run again, it warns, goes on with the others, and fails at the end.
     """
     if bool(jobs) == bool(tag):
         raise InvalidInputError("name jobs, or a tag with --tag", code="invalid-request")

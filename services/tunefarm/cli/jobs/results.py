@@ -64,11 +64,11 @@ def get_artifact(
         bool,
         typer.Option(
             "--so-far",
-            help="If the job has no artifact, download the one that is ready so far: untuned from the job's first seconds on, or the last of --now.",
+            help="If the job has no artifact, download the newest one so far: the untuned one, which is ready some seconds after the job's start, or the last one that --now compiled.",
         ),
     ] = False,
 ) -> None:
-    """Download the artifact of a job that succeeded; with --now or --so-far, of one that searches or was cancelled, too.
+    """Download a job's artifact; while the job searches, or after it was cancelled, with --now or --so-far.
 
     If the farm signs its results, the signed statement is written beside it, as NAME.tunefarm.intoto.jsonl: see `tunefarm verify`.
     """

@@ -19,7 +19,7 @@ class ComparedJob(Shown, Result):
         libraries: Libraries that may compute kernels, by TVM's names of them.
         latency_sec: Latency of the network as it was measured; before that, the sum of the kernels' best times.
         is_measured: Whether the latency is the network's, and not such a sum.
-        is_disturbed: Whether other work disturbed its timing so much that no ratio is known.
+        is_disturbed: Whether other work disturbed its timing so much that no ratio is known within a factor of three.
         ratios: How many times as fast the artifact is as other networks, by their names.
         networks: The network as the search timed it on the way, oldest first.
         curve: Seconds of search, and the sum of the kernels' best times in seconds, where it changed.

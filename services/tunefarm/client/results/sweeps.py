@@ -24,7 +24,7 @@ class SweepCell(Shown, Result):
         state: State of the job, or ``refused``.
         budget: The job's share of the budget.
         is_measured: Whether `latency_sec` is the network's, and not the sum of its kernels' best times.
-        is_disturbed: Whether other work disturbed its timing so much that no ratio is known.
+        is_disturbed: Whether other work disturbed its timing so much that no ratio is known within a factor of three.
         over_runtime: How many times as fast as the fastest other runtime, whose name is `runtime`.
         is_fastest: Whether its artifact is clearly the fastest of its model on its pool.
     """

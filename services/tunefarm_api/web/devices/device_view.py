@@ -139,11 +139,14 @@ def credential_facts(credential: Credential | None) -> list[Fact]:
     """Return the dates of the device's credential."""
     if credential is None:
         return []
-    end = "no end" if credential.expires_at is None else quantities.local_time(credential.expires_at)
+    ends = credential.expires_at is not None
+    end = (
+        f"{quantities.local_time(credential.expires_at)}; its agent replaces it before" if ends else "no end"
+    )
     return [
         ("Credential", credential.key_id),
         ("Credential since", quantities.local_time(credential.created_at)),
-        ("Credential until", f"{end}; its agent replaces it after half of the time"),
+        ("Credential until", end),
     ]
 
 

@@ -139,7 +139,7 @@ function drawCalibrations() {
     axes: axes(fmt, calibration),
     series: [
       { label: "at", value: (_, v) => when(v) },
-      { label: "took", stroke: css("--curve"), width: 2, points: { show: c.at.length < 80, size: 5, fill: css("--curve") }, value: (_, v) => fmt(v) },
+      { label: "time", stroke: css("--curve"), width: 2, points: { show: c.at.length < 80, size: 5, fill: css("--curve") }, value: (_, v) => fmt(v) },
       line("reference", "--curve-time", [10, 5]),
       line("at most", "--base-b", [3, 4]),
       line("at least", "--base-b", [3, 4]),

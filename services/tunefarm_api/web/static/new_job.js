@@ -11,7 +11,7 @@ function estimate() {
   const trials = Number(form.elements.trials.value);
   const minutes = whole && search ? Math.min(whole, search) : whole || search;
   const rest = whole ? "Importing, compiling and checking are part of the whole job's time." : "Compiling and checking take extra time.";
-  let text = `The first limit reached ends the search. ${rest}`;
+  let text = `The first limit that is reached ends the search. ${rest}`;
   if (!minutes && !trials) text = "Set a limit: minutes, trials, or both.";
   else if (!rate) text = `The pace is unknown, since no job has searched on these devices yet. ${text}`;
   else if (minutes && (!trials || minutes * rate <= trials)) text = `${whole ? "At most" : "About"} ${count.format(minutes * rate)} trials in ${time(minutes)}, at the pace of the last jobs. ${rest}`;

@@ -30,7 +30,9 @@ def test_a_speed_up_is_told_as_far_as_it_is_known(browser: Browser, farm, done) 
     page = browser.page(f"/jobs/{done.id}")
     row = next(row for row in page.all("tr") if row.text.startswith("ONNX Runtime"))
     assert "between 0.96 and 10×" in row.text
-    assert "disturbed by other work" not in page.element("div", id="latency").text
+    assert "20 ms measured, disturbed by other work" in " ".join(
+        page.element("div", id="latency").text.split()
+    )
     figures = page.element("dl", class_="figures").text
     assert "between 0.96 and 10× over ONNX Runtime" in figures
     assert "over untuned, measured: the timings do not tell" in figures
@@ -38,6 +40,11 @@ def test_a_speed_up_is_told_as_far_as_it_is_known(browser: Browser, farm, done) 
     listed = browser.page("/jobs").text
     assert "between 0.48 and 5.2×" in listed
     assert "over untuned: the timings do not tell" in listed
+    mild = {**latency["tuned"], "samples_sec": [0.019, 0.02, 0.021, 0.022, 0.023]}
+    give_report(farm, done, {**COVERED, "latency": {**latency, "tuned": mild}})
+    page = browser.page(f"/jobs/{done.id}")
+    assert "between 1." in page.element("dl", class_="figures").text
+    assert "disturbed by other work" not in page.element("div", id="latency").text
     wild = {**latency["tuned"], "median_sec": 0.05, "samples_sec": [0.0005, 0.9, 0.05, 2.0, 0.05]}
     give_report(farm, done, {**COVERED, "latency": {**latency, "tuned": wild}})
     latency_shown = browser.page(f"/jobs/{done.id}").element("div", id="latency").text

@@ -202,6 +202,36 @@ def test_what_each_route_leaves_in_the_log(
     assert client.get("/v1/audit/check").json()["broken"] is None
 
 
+def test_what_changes_nothing_is_not_noted(
+    client: TestClient, finished_job: dict[str, Any], ready_model: Any
+) -> None:
+    """A command repeats a request whose answer it lost."""
+    job, other = (
+        client.post("/v1/jobs", json={"model_id": ready_model.id, "budget": {"trials": 9}}).json()["id"]
+        for _ in range(2)
+    )
+    sweep = client.post("/v1/sweeps", json={"model_ids": [ready_model.id], "budget": {"trials": 9}}).json()
+    key = client.post("/v1/keys", json={"name": "ci", "scopes": ["read"]}).json()["id"]
+    hook = client.post("/v1/webhooks", json={"url": "https://8.8.8.8/hook"}).json()["id"]
+    requests: list[tuple[str, str, dict[str, Any]]] = [
+        ("POST", f"/v1/jobs/{job}/finish", {}),
+        ("POST", f"/v1/jobs/{job}/cancel", {}),
+        ("POST", f"/v1/jobs/{other}/cancel", {}),
+        ("POST", f"/v1/sweeps/{sweep['id']}/cancel", {}),
+        ("POST", f"/v1/keys/{key}/revoke", {}),
+        ("PATCH", f"/v1/models/{ready_model.id}", {"tags": ["x"]}),
+        ("POST", f"/v1/webhooks/{hook}/disable", {}),
+        ("POST", f"/v1/webhooks/{hook}/enable", {}),
+    ]
+    for method, path, body in requests:
+        seen = [entries(client)[0]["seq"]]
+        for _ in range(3):
+            answer = client.request(method, path, json=body)
+            assert answer.status_code == 200, (path, answer.text)
+            seen.append(entries(client)[0]["seq"])
+        assert seen[0] < seen[1] == seen[2] == seen[3], path
+
+
 def test_downloads_and_refusals(
     client: TestClient, app: FastAPI, services: Services, finished_job: dict[str, Any]
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tunefarm_app.engines.recorded_tasks import RecordedTask
 from tunefarm_app.engines.replay import ReplayEngine
 from tunefarm_app.engines.scenario import Scenario
+from tunefarm_convert import check_file
 from tunefarm_db.states.job import JobState
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidModelError
@@ -99,3 +100,12 @@ def test_what_is_no_scenario_is_refused(tmp_path: Path, data: bytes) -> None:
     path.write_bytes(data)
     with pytest.raises(InvalidModelError, match="simulation"):
         Scenario.read(path)
+
+
+def test_a_scenario_passes_as_a_model_and_one_of_an_older_release_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(Scenario(tasks=3).to_bytes())
+    check_file(path)
+    assert Scenario.read(path) == Scenario(tasks=3)
+    path.write_bytes(b'\x08{"tasks": 3}')
+    assert Scenario.read(path) == Scenario(tasks=3)

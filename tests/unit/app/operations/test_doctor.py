@@ -333,10 +333,10 @@ def test_a_device_that_became_slower(farm: Any) -> None:
 
     assert verdict_of(time_sec=1.2, reference_sec=1.0) == ("ok", "1 online")
     verdict, message = verdict_of(time_sec=1.4, reference_sec=1.0)
-    assert (verdict, message) == ("warning", "1 online: dev-1 is 1.4 times slower than it was")
+    assert (verdict, message) == ("warning", "1 online: dev-1 is 1.4 times slower than before")
     cores = {"all_cores_sec": 3.0, "all_cores_reference_sec": 1.0}
     assert verdict_of(time_sec=1.0, reference_sec=1.0, **cores)[1].endswith(
-        "3.0 times slower than it was on all cores at once"
+        "3.0 times slower than before (all cores at work)"
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import onnx_models
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunefarm_convert import FileFormat, check_head, check_onnx_bytes, file_format
+from tunefarm_convert import FileFormat, check_file, check_head, check_onnx_bytes, file_format
 from tunefarm_tuning.core.errors import InvalidModelError
 
 # The root table at 60, its vtable of 56 bytes before it, the module 4 bytes behind.
@@ -95,3 +97,24 @@ def test_the_format_is_told_by_the_first_bytes_and_the_name(
 def test_what_passes_as_a_complete_file_passes_by_its_first_bytes(data: bytes) -> None:
     if code_of(data) is None:
         check_head(data[:128])
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"", "empty-file"),
+        (b"root:x:0:0:root:/root:/bin/sh\n" * 20, "not-protobuf"),  # `r` is how a field of ONNX begins
+        (WHOLE[: len(WHOLE) // 2], "truncated-model"),
+        (WHOLE, None),
+        (b"\x1c\0\0\0TFL3", None),
+    ],
+)
+def test_a_file_that_is_plainly_no_model_is_refused(tmp_path: Path, data: bytes, code: str | None) -> None:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(data)
+    if code is None:
+        check_file(path)
+        return
+    with pytest.raises(InvalidModelError) as refused:
+        check_file(path)
+    assert refused.value.code == code

@@ -11,9 +11,11 @@ from tunefarm_api.web.devices.device_view import (
     MOST_POINTS,
     agent_facts,
     calibration_chart,
+    credential_facts,
     interval_chart,
     use_of,
 )
+from tunefarm_app.devices.credentials import Credential
 from tunefarm_app.devices.history import Span
 from tunefarm_db.values import Device, DeviceInterval
 
@@ -113,3 +115,12 @@ def test_an_agent_tells_of_its_gpu() -> None:
     assert told_by({"gpus": [{"mig": False, "throttle": []}]}) == {}
     odd = {"power_watts": [1], "throttle": [{}], "processes": ["x", {"pid": []}], "mig": "yes"}
     assert set(told_by({"gpus": [odd]})) <= {"Processes on the GPU"}
+
+
+@pytest.mark.parametrize(("expires_at", "end"), [(None, "no end"), (9e9, "2255-03-14")])
+def test_the_end_of_a_credential(expires_at: float | None, end: str) -> None:
+    """Before, one without an end was to be replaced "after half of the time"."""
+    credential = Credential(key_id="ab12", created_at=1.7e9, expires_at=expires_at, last_used_at=None)
+    told = dict(credential_facts(credential))["Credential until"]
+    assert told.startswith(end)
+    assert ("replaces it before" in told) == (expires_at is not None)

@@ -1,10 +1,10 @@
-"""What is told of a sweep's files."""
+"""What is told of the files that a command is given."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tunefarm.cli.sweep_run import options_for
+from tunefarm.cli.base.model_files import options_for
 
 
 def test_proposed_options_are_for_their_file_alone() -> None:
