@@ -4,7 +4,7 @@ Usage::
 
     taskset -c 1 python -m benchmarks.vector_math
 
-The coefficients that it prints first are those in `tunefarm_tuning.tvm.base.vector_math`, rounded to float32 for ``erf`` and ``tanh``.
+The coefficients that it prints first are those in `tunefarm_tuning.tvm.base.vector_math.formulas`, rounded to float32 for ``erf`` and ``tanh``.
 """
 
 from __future__ import annotations

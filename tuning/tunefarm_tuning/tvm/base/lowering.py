@@ -18,7 +18,7 @@ from tunefarm_tuning.tvm.base.relax_graph import static_shape
 from tunefarm_tuning.tvm.base.remainder_loops import without_remainder_loops
 from tunefarm_tuning.tvm.base.stack_buffers import with_buffers_on_stack
 from tunefarm_tuning.tvm.base.vector_loads import shuffle_loads
-from tunefarm_tuning.tvm.base.vector_math import approximate_alone
+from tunefarm_tuning.tvm.base.vector_math.rules import with_functions
 
 _PIPELINE = "s_tir"
 _LAUNCHES = "tunefarm.launches_kernels"
@@ -110,7 +110,7 @@ def _on_all(module: tvm.IRModule, _: Any) -> tvm.IRModule:
 def _finished(func: tirx.PrimFunc) -> tirx.PrimFunc:
     placed = func if _has(func, _LAUNCHES) else with_buffers_on_stack(func)
     finished = without_remainder_loops(shuffle_loads(placed.without_attr(_LAUNCHES)))
-    return link_code(round_by_instruction(approximate_alone(finished)))
+    return link_code(round_by_instruction(with_functions(finished)))
 
 
 def _on_lowered(module: tvm.IRModule, _: Any) -> tvm.IRModule:

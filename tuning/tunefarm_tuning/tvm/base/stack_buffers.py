@@ -7,6 +7,7 @@ the end, and those of bytes it clears in memory first and reads back after. That
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -24,16 +25,21 @@ def with_buffers_on_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a kernel whose small buffers of fixed size are on the stack."""
     left = _MOST_BYTES_OF_KERNEL
 
-    def on_stack(alloc: Any) -> Any:
+    def placed(alloc: Any) -> Any:
         nonlocal left
         size = _bytes_of(alloc.buffer)
         if not 0 < size <= min(left, _MOST_BYTES) or _STAYS in alloc.annotations:
             return alloc
         left -= size
-        return tirx.AllocBuffer(alloc.buffer, {**alloc.annotations, _STAYS: tirx.IntImm("bool", 1)})
+        return on_stack(alloc.buffer, alloc.annotations)
 
-    body = tvm_ffi.structural_map(func.body, (tirx.AllocBuffer, on_stack))
+    body = tvm_ffi.structural_map(func.body, (tirx.AllocBuffer, placed))
     return func if body.same_as(func.body) else func.with_body(body)
+
+
+def on_stack(buffer: Any, annotations: Mapping[str, Any] | None = None) -> Any:
+    """Return the statement that puts a buffer on the stack."""
+    return tirx.AllocBuffer(buffer, {**(annotations or {}), _STAYS: tirx.IntImm("bool", 1)})
 
 
 def _bytes_of(buffer: Any) -> int:

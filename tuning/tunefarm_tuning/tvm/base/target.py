@@ -10,12 +10,13 @@ import tvm_ffi
 from tunefarm_tuning.target.cores import tuning_attributes
 from tunefarm_tuning.target.dot_products import is_arm64
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base import lowering, vector_math
+from tunefarm_tuning.tvm.base import lowering
 from tunefarm_tuning.tvm.base.tvm_import import load_backend
+from tunefarm_tuning.tvm.base.vector_math import rules
 
 # Every process that builds kernels imports this module.
 lowering.register()
-vector_math.register()
+rules.register()
 # On a machine with a GPU, TVM would compile CUDA C itself, with NVRTC (see `device_code`). Read at every build.
 os.environ["TVM_COMPILE_FORCE_FALLBACK"] = "1"
 

@@ -236,18 +236,3 @@ def code_of(function: Callable[[Any], Any], target: str = "host") -> str:
 )
 def test_no_call_of_the_c_library_is_left(function: Any, names: tuple[str, ...], target: str) -> None:
     assert not any(name in code_of(function, target) for name in names)
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda x: tirx.log(tirx.log(tirx.log(tirx.log(x)))),
-        lambda x: tirx.sin(tirx.sin(tirx.sin(x))),
-        lambda x: x * tirx.tanh(tirx.log(1 + tirx.exp(x))),
-        pytest.param(lambda x: tirx.tanh(tirx.tanh(tirx.tanh(x))), marks=pytest.mark.exhaustive),
-        lambda x: tirx.tanh(x + tirx.pow(x, tirx.const(3.0, "float32"))),
-    ],
-)
-def test_functions_within_functions_do_not_grow_with_their_depth(function: Any) -> None:
-    """An approximation uses its argument many times: of four in one another there would be thousands of each other."""
-    assert len(code_of(function).splitlines()) < 1500
