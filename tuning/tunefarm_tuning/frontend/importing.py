@@ -17,17 +17,10 @@ from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.described_model import described_model
-from tunefarm_tuning.process.child import call_in_child
-from tunefarm_tuning.process.errors import (
-    ChildClosed,
-    ChildFailed,
-    ChildOutOfMemory,
-    ChildTimedOut,
-    stated_error,
-)
-from tunefarm_tuning.process.limits import WORKLOADS_BYTES, ChildLimits
-from tunefarm_tuning.process.model_child import CHILD_ENVIRONMENT, ImportLimits
-from tunefarm_tuning.process.sandbox import Access
+from tunefarm_tuning.frontend.stages import call, call_alone, import_child, out_of_memory
+from tunefarm_tuning.process.child import ChildProcess
+from tunefarm_tuning.process.errors import stated_error
+from tunefarm_tuning.process.model_child import ImportLimits
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.binding_text import option_line
 from tunefarm_tuning.workload.model import Model
@@ -57,10 +50,6 @@ _AT_ONCE_BYTES = 256 << 20
 _FLOAT_BYTES = 4
 _OPERATOR_CODE_BYTES = 16 << 10
 """Machine code of an operator's kernel, roughly: for an estimate."""
-_CRASHES = {
-    "SIGFPE": "divides by zero when its constants are folded",
-    "": "is damaged, or too deep for the compiler",
-}
 
 
 def import_model(
@@ -75,7 +64,7 @@ def import_model(
     """Check an ONNX or TFLite file and describe it.
 
     The stages are: our rules and ONNX's checker; ONNX Runtime, for the reference results; TVM's importer and the graph
-    pipeline. Each runs in a child process under `limits`. Nothing is written. A TFLite file is read as the equivalent
+    pipeline. The first two run in one child process, the last in another, each under `limits`. Nothing is written. A TFLite file is read as the equivalent
     ONNX model (docs/adr/0023-tflite-files-are-read-as-onnx.md).
 
     Args:
@@ -137,47 +126,52 @@ def import_with_tasks(
         "binding": bound.to_json(),
         "max_tensor_bytes": limits.tensor_bytes,
     }
-    stage = partial(_stage, limits=limits, cancellation=cancellation)
+    stage = partial(call_alone, limits=limits, cancellation=cancellation)
     is_open, not_compiled = True, None
-    try:
-        inspected = stage(
-            "reading the model",
-            _CHECK_CHILD,
-            "inspect",
-            {**network, "choices": choices, "max_nodes": limits.nodes, "hybrid": hybrid},
-        )
-        is_open, not_compiled = bool(inspected["open_inputs"]), inspected["not_compiled"]
-        combined = inspected["combinations"]
-        if combined:
-            _refuse_huge_artifact(path, inspected, limits)
-            bound = replace(bound, shapes=combined[0]["shapes"])
-            network = {**network, "binding": bound.to_json()}
-        more = [Binding.of(item["shapes"], values).to_json() for item in combined[1:]]
-        ran, imported = _both(
-            partial(_run_in_onnx_runtime, {**network, "more": more}, not_compiled, stage),
-            partial(
-                _stage,
-                "importing the model into TVM",
-                _IMPORT_CHILD,
-                "import_network",
-                {
-                    **network,
-                    "hybrid": hybrid,
-                    "not_compiled": not_compiled,
-                    "extract": extract and not combined,
-                },
+    is_small = path.stat().st_size <= _AT_ONCE_BYTES
+    with import_child(_CHECK_CHILD, path, limits, cancellation) as checker:
+        try:
+            inspected = call(
+                checker,
+                "reading the model",
+                "inspect",
+                {**network, "choices": choices, "max_nodes": limits.nodes, "hybrid": hybrid},
                 limits=limits,
-            ),
-            cancellation,
-            at_once=path.stat().st_size <= _AT_ONCE_BYTES and len(os.sched_getaffinity(0)) > 1,
-        )
-    except InvalidModelError as error:
-        raise (
-            _with_proposal(error, network, stage) if is_open and error.code in _PROPOSED_FOR else error
-        ) from None
+            )
+            if not is_small:
+                checker.kill()  # what is left of the file would take memory from ONNX Runtime
+            is_open, not_compiled = bool(inspected["open_inputs"]), inspected["not_compiled"]
+            combined = inspected["combinations"]
+            if combined:
+                _refuse_huge_artifact(path, inspected, limits)
+                bound = replace(bound, shapes=combined[0]["shapes"])
+                network = {**network, "binding": bound.to_json()}
+            more = [Binding.of(item["shapes"], values).to_json() for item in combined[1:]]
+            ran, imported = _both(
+                partial(_run_in_onnx_runtime, {**network, "more": more}, not_compiled, checker, limits),
+                partial(
+                    call_alone,
+                    "importing the model into TVM",
+                    _IMPORT_CHILD,
+                    "import_network",
+                    {
+                        **network,
+                        "hybrid": hybrid,
+                        "not_compiled": not_compiled,
+                        "extract": extract and not combined,
+                    },
+                    limits=limits,
+                ),
+                cancellation,
+                at_once=is_small and len(os.sched_getaffinity(0)) > 1,
+            )
+        except InvalidModelError as error:
+            raise (
+                _with_proposal(error, network, stage) if is_open and error.code in _PROPOSED_FOR else error
+            ) from None
     _refuse_other_dtypes(map(OpenSpec.from_json, imported["outputs"]), ran["output_dtypes"])
     if not ran["fits"]:
-        raise _out_of_memory(_RUNNING, limits)
+        raise out_of_memory(_RUNNING, limits)
     described: list[Mapping[str, Any]] = [{"inputs": inspected["inputs"], "outputs": imported["outputs"]}]
     if more:
         described += stage(
@@ -227,11 +221,16 @@ def _refuse_huge_artifact(path: Path, inspected: Mapping[str, Any], limits: Impo
 
 
 def _run_in_onnx_runtime(
-    network: Mapping[str, Any], not_compiled: Mapping[str, Any] | None, stage: Callable[..., Any]
+    network: Mapping[str, Any],
+    not_compiled: Mapping[str, Any] | None,
+    checker: ChildProcess,
+    limits: ImportLimits,
 ) -> Any:
     """Have ONNX Runtime load and run the network; if it cannot run what cannot be compiled either, say why that is."""
     try:
-        return stage(_RUNNING, _CHECK_CHILD, "run_in_onnx_runtime", network)
+        ran = call(checker, _RUNNING, "run_in_onnx_runtime", network, limits=limits)
+        checker.close()  # for its memory
+        return ran
     except InvalidModelError as error:
         if not_compiled is None or error.code not in _UNKNOWN_TO_ONNX_RUNTIME:
             raise
@@ -296,66 +295,3 @@ def _hash(path: Path, limit_bytes: int) -> str:
         raise InvalidInputError(
             f"the model file cannot be read: {error.strerror or error}", code="no-such-file"
         ) from error
-
-
-def _stage(
-    doing: str,
-    module: str,
-    method: str,
-    params: Mapping[str, Any],
-    *,
-    limits: ImportLimits,
-    cancellation: Cancellation | None,
-    times: int = 1,
-) -> Any:
-    """Call a child under the limits; it may take `times` as long as they say."""
-    try:
-        return call_in_child(
-            module,
-            method,
-            params,
-            limits=ChildLimits(
-                memory_bytes=limits.memory_bytes,
-                cpu_sec=times * limits.cpu_sec,
-                file_bytes=0,
-                reply_bytes=WORKLOADS_BYTES,
-            ),
-            timeout_sec=times * limits.timeout_sec,
-            access=Access(reads=(Path(params["path"]),)),
-            env=CHILD_ENVIRONMENT,
-            cancellation=cancellation,
-        )
-    except ChildClosed:
-        raise
-    except ChildOutOfMemory as error:
-        raise _out_of_memory(doing, limits) from error
-    except ChildTimedOut as error:
-        raise InvalidModelError(
-            f"{doing} took longer than {times * limits.timeout_sec:g} s (or {times * limits.cpu_sec} s of CPU time): try again when "
-            "the machine is less busy, simplify the model, or raise the limit (`ImportLimits.timeout_sec`; of a farm, its setting "
-            "TUNEFARM_IMPORT_TIMEOUT_SEC)",
-            code="import-timeout",
-            stage=doing,
-            limit_sec=times * limits.timeout_sec,
-        ) from error
-    except ChildFailed as error:
-        # The child's last output is only in the cause, because it names files of this machine.
-        cause = getattr(error, "signal_name", None) or "an early exit"
-        raise InvalidModelError(
-            f"{doing} crashed ({cause}): the model {_CRASHES.get(cause, _CRASHES[''])}; check it with "
-            "onnx.checker.check_model(model, full_check=True)",
-            code="import-crashed",
-            stage=doing,
-            cause=cause,
-        ) from error
-
-
-def _out_of_memory(doing: str, limits: ImportLimits) -> InvalidModelError:
-    return InvalidModelError(
-        f"{doing} took more than {limits.memory_bytes >> 20} MiB of memory; a small file can ask for huge "
-        "tensors (ConstantOfShape, Expand, Tile): fold or shrink them, bind smaller sizes, or raise the limit (`ImportLimits.memory_bytes`; of "
-        "a farm, its setting TUNEFARM_IMPORT_MEMORY_BYTES)",
-        code="import-memory",
-        stage=doing,
-        limit_bytes=limits.memory_bytes,
-    )
