@@ -108,7 +108,7 @@ class ImportLimits:
         file_bytes: Largest file, in bytes; protobuf's own limit is 2 GiB.
         memory_bytes: Address space of each child process.
         timeout_sec: Wall-clock of each of the three stages.
-        cpu_sec: CPU seconds of each stage.
+        cpu_sec: CPU seconds of each child process.
         nodes: Maximum number of nodes, including inner graphs.
         tensor_bytes: Largest input, output or intermediate tensor, in bytes.
         artifact_bytes: Largest artifact of several shapes, estimated before any work: linkers end at 2 GiB.
