@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -31,6 +32,7 @@ import tunefarm_tuning
 from tunefarm_text.shape_text import split_name
 from tunefarm_tuning import Artifact, Budget, History, extract_tasks, import_model, tune
 from tunefarm_tuning.artifact.loader import TunedModel, load
+from tunefarm_tuning.core.latency import wait_until_idle
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.shapes import fixed_shapes
 
@@ -56,9 +58,12 @@ def open_encoder(path: Path) -> Path:
 
 
 def tuned_artifact(model: Model, budget: Budget, path: Path) -> tuple[Artifact, float]:
-    """Tune and compile a model; return the artifact and the seconds of the search."""
+    """Tune and compile a model; return the artifact and the seconds that its tasks' extraction and their search took."""
     began = time.monotonic()
-    result = tune(extract_tasks(model), budget=budget)
+    tasks = extract_tasks(model)
+    if budget.wall_sec is not None:
+        budget = replace(budget, wall_sec=budget.wall_sec - (time.monotonic() - began))
+    result = tune(tasks, budget=budget)
     searched_sec = time.monotonic() - began
     artifact = tunefarm_tuning.compile(model, output=path, history=History(result.records), baseline=False)
     return artifact, searched_sec
@@ -74,7 +79,9 @@ def in_turns(
     samples: dict[str, list[float]] = {name: [] for name in (*timers, "onnxruntime")}
     for _ in range(_ROUNDS):
         for name, timer in timers.items():
+            wait_until_idle()  # ONNX Runtime's threads wait busily for a while
             samples[name] += timer()
+        wait_until_idle()
         session.run(None, feeds)
         began, calls = time.perf_counter(), 0
         while time.perf_counter() - began < 0.05:

@@ -16,6 +16,12 @@ from tunefarm_tuning import import_model
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.testing.records import applicable_records
+from tunefarm_tuning.tvm.codegen.scheduled_build import with_packed_defaults
+from tunefarm_tuning.tvm.default_schedules.schedule import packed_default_schedules
+from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel
+from tunefarm_tuning.tvm.transform.merge_entries import merge_entries
+from tunefarm_tuning.tvm.transform.pipeline import load_relax
+from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.model import entry_name
 
 
@@ -56,6 +62,27 @@ def test_a_weight_is_stored_once_for_all_shapes(
         x = np.random.default_rng(number).standard_normal(each.inputs[0].shape).astype(np.float32)
         y = machine[entry_name(number)](tvm.runtime.tensor(x))
         np.testing.assert_allclose(y.numpy(), expected(network, x), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("depth", "columns"), [(1024, 16), (768, 8)])
+def test_half_a_cache_line_leads_only_where_no_lines_collide(
+    depth: int, columns: int, tmp_path: Path
+) -> None:
+    """On AVX2, 16 rows take panels of 8 columns, and 64 rows of 16."""
+    haswell = parse_target("llvm -mcpu=haswell")
+    path = tmp_path / "net.onnx"
+    onnx.save(mlp(batch="n", features=(depth, 256)), path)
+    networks = [load_relax(path, Binding(shapes={"x": (rows, depth)}), haswell) for rows in (16, 64)]
+    module = merge_entries(network.module for network in networks).module
+    alone = packed_default_schedules(module, haswell)
+    assert {panel_columns(kernel) for kernel in alone.values()} == {8, 16}
+    together = with_packed_defaults(module, {}, haswell)
+    assert {panel_columns(kernel) for kernel in together.values()} == {columns}
+
+
+def panel_columns(kernel: PackedKernel) -> int:
+    (packing,) = kernel.packings.values()
+    return packing.packed_shape[-1]
 
 
 def expected(network: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
