@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, gcd
 from typing import Any
 
 from tvm import tirx
@@ -37,9 +37,6 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
 _MOST_PIXELS = 12
 _WHOLE_UNROLLED = 3
 """Height of a depthwise kernel up to which all of its taps are unrolled; of a higher one those of a row."""
-_CHUNKS_OF_CORE = 4
-_ROWS_OF_HALO = 6
-"""So many times the rows that two chunks both compute has a chunk at least, unless some cores would have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +148,6 @@ class Tiles:
             return None
         in_registers = min((registers - vectors - 1) // vectors, _MOST_PIXELS)
         rows, columns, _ = convolutions.result
-        halo = max(convolutions.kernel[0] - convolutions.strides[0], 0) / convolutions.strides[0]
-        chunk = max(ceil(rows / (_CHUNKS_OF_CORE * cores)), ceil(_ROWS_OF_HALO * halo), 1)
         width = vectors * lanes
         panels = convolutions.channels // width
         kept_bytes = convolutions.kernel[0] * convolutions.padded_columns * width * _ITEM_BYTES
@@ -161,13 +156,16 @@ class Tiles:
             for count in range(1, panels + 1)
             if panels % count == 0 and (count == 1 or count * kept_bytes <= second_cache_bytes)
         ]
+        # TVM gives each core as many iterations in a row. Rows that two chunks need are computed twice: no more chunks than that.
+        whole_images = convolutions.batch * (panels // fitting[-1])
+        chunks = cores // gcd(whole_images, cores)
         return cls(
             width=width,
             panels=fitting[-1],
             pixels=min(in_registers, convolutions.image[1]),
             # Factors that neighbouring pixels share are in registers, too.
             results=max(1, min(in_registers * 3 // 4, columns)),
-            rows=min(chunk, ceil(rows / cores)),
+            rows=ceil(rows / chunks),
         )
 
 
