@@ -6,7 +6,8 @@ slices of the output that hold the element, from the largest of the whole output
 them are multiplied: F(4 x 4, 3 x 3) of Winograd, which is legal, errs up to thirty times as far as a direct convolution, and an
 exponential or error function in vectors up to fifteen times as far as the C library's.
 
-An error that is small everywhere hides below the largest ones. So quantiles of the error are compared, too.
+An error that is small everywhere hides below the largest ones. So quantiles of the error are compared, too. Where a tie moves what follows
+(two scores that `TopK` sorts), how many elements are moved is chance: there a few times as many may be as in a run.
 
 See docs/adr/0044-the-width-is-what-the-network-moves.md.
 """
@@ -35,6 +36,8 @@ _NARROW_MULTIPLE = 4.0
 A compile rounds what lies between products as well. OpenVINO, which does, errs up to 2.5 times as far as those runs."""
 QUANTILES = (0.5, 0.9, 0.99)
 _LEAST_FOR_QUANTILES = 256
+_TIED_MULTIPLE = 2.0
+"""How many times as many elements may be moved by ties as in the run with most."""
 _LEAST_SLICE = 64
 """Fewest elements of a slice whose largest error tells something of the others'."""
 _SMALLEST = 1e-30
@@ -94,6 +97,7 @@ def width_of(
     for_ties: Sequence[NDArray[Any]] = (),
     *,
     by_slices: bool = False,
+    jumps: bool = False,
 ) -> Width:
     """Return how far an output may be from its reference.
 
@@ -103,11 +107,13 @@ def width_of(
         for_ties: Further runs, of inputs and weights that were moved by several units in the last place: they only tell which elements
             tie.
         by_slices: Whether an element may be as far as its slices alone say, not as the whole output does.
+        jumps: Whether ties in the network move some elements by far more than rounding does.
     """
     if not _is_float(reference):
         return _width_of_integers(reference, [*runs, *for_ties])
     with np.errstate(all="ignore"):
-        return _width_of_floats(reference, runs, for_ties, 0.0 if by_slices else _WHOLE_MULTIPLE)
+        tied = _TIED_MULTIPLE if jumps else 1.0
+        return _width_of_floats(reference, runs, for_ties, 0.0 if by_slices else _WHOLE_MULTIPLE, tied)
 
 
 def with_tail(reference: NDArray[Any], width: Width, narrow: Sequence[NDArray[Any]]) -> Width:
@@ -165,6 +171,7 @@ def _width_of_floats(
     runs: Sequence[NDArray[Any]],
     for_ties: Sequence[NDArray[Any]],
     whole_multiple: float,
+    tied_multiple: float,
 ) -> Width:
     want = reference.astype(np.float64)
     finite = np.isfinite(want)
@@ -187,7 +194,9 @@ def _width_of_floats(
     quantiles: tuple[float, ...] = ()
     count = int(np.count_nonzero(steady))
     if count >= _LEAST_FOR_QUANTILES and errors:
-        by_run = np.array([np.quantile(error[steady], QUANTILES) for error in errors])
+        # the median stays: where most elements tie, nothing else tells a fault
+        shares = [QUANTILES[0], *(1.0 - (1.0 - share) / tied_multiple for share in QUANTILES[1:])]
+        by_run = np.array([np.quantile(error[steady], shares) for error in errors])
         least = epsilon * np.quantile(np.abs(want[steady]), QUANTILES) + epsilon * rms / 4 + _SMALLEST
         quantiles = tuple(float(q) for q in MULTIPLE * np.maximum(by_run.max(axis=0), least))
     return Width(

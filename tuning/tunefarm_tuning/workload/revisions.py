@@ -22,7 +22,7 @@ KERNEL_CODE = 41
 """Which machine code a workload has under a config or a default schedule, and how kernels are checked. What earlier compiles found
 out about kernels (`records.findings`) no longer holds."""
 
-REFERENCES = 5
+REFERENCES = 6
 """How ONNX Runtime is asked for expected outputs, and how far outputs may be from them."""
 
 

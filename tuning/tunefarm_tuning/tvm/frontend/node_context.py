@@ -15,6 +15,9 @@ from tvm import relax, tirx
 class Conditions(Protocol):
     """Conditions on sizes: `size_conditions.SizeConditions`."""
 
+    def least(self, size: Any, least: int) -> None:
+        """Note that an expression is at least a number."""
+
     def multiple(self, dims: Sequence[Any], others: Sequence[Any]) -> Any:
         """Note that the product of sizes is a multiple of a product of others. Return the quotient."""
 

@@ -151,6 +151,8 @@ def scatter_nd(conditions: SizeConditions, node: SizedNode) -> None:
 def pad(conditions: SizeConditions, node: SizedNode) -> None:
     """What is cut off, reflected or repeated is there."""
     shape = node.shape(0)
+    if node.has(1) and constant_value(node.inputs[1]) is None:
+        return  # computed of sizes: `converters.symbolic` has noted what they need
     pads = node.numbers(1, "pads")
     axes = node.numbers(3, "axes") or list(range(len(shape)))
     if pads is None:

@@ -199,21 +199,30 @@ def _gather(values: Sequence[Any], attributes: dict[str, Any], _outputs: int) ->
 def _slice(values: Sequence[Any], attributes: dict[str, Any], _outputs: int) -> NDArray[Any]:
     if len(values) > 1:
         starts, ends = (values[n].astype(np.int64).reshape(-1) for n in (1, 2))
-        axes = values[3] if len(values) > 3 else None
-        steps = values[4] if len(values) > 4 else None
+        axes, steps = (
+            values[n].reshape(-1) if len(values) > n and values[n] is not None else None for n in (3, 4)
+        )
     else:
         starts, ends = np.array(attributes["starts"]), np.array(attributes["ends"])
         axes, steps = attributes.get("axes"), None
-    if values[0].ndim != 1 or len(starts) != 1 or (axes is not None and int(axes[0]) not in (0, -1)):
-        raise ValueError
-    step = 1 if steps is None else int(steps.reshape(-1)[0])
-    return values[0][int(starts[0]) : int(ends[0]) : step]  # type: ignore[no-any-return]
+    part: NDArray[Any] = values[0]
+    for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        axis = number if axes is None else int(axes[number])
+        step = 1 if steps is None else int(steps[number])
+        along: list[Any] = [slice(None)] * part.ndim
+        along[axis] = slice(int(start), int(end), step)
+        part = part[tuple(along)]
+    return part
 
 
 def _squeeze(values: Sequence[Any], attributes: dict[str, Any], _outputs: int) -> NDArray[Any]:
     axes = _axes(values, attributes)
     squeezed: NDArray[Any] = np.squeeze(values[0], tuple(axes) if axes is not None else None)
     return squeezed
+
+
+def _transpose(values: Sequence[Any], attributes: dict[str, Any], _outputs: int) -> NDArray[Any]:
+    return np.transpose(values[0], attributes.get("perm"))
 
 
 def _unsqueeze(values: Sequence[Any], attributes: dict[str, Any], _outputs: int) -> NDArray[Any]:
@@ -283,6 +292,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "Slice": _slice,
     "Split": _split,
     "Squeeze": _squeeze,
+    "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
     "Where": _where,
 }

@@ -191,3 +191,50 @@ def test_positions_may_count_from_the_end_of_another_size(tmp_path: Path) -> Non
         np.testing.assert_array_equal(given, session.run(None, feeds)[0])
     with pytest.raises(ArtifactInputError, match="has to be equal to past \\+ 1 for node 'mask' \\(input\\)"):
         network(mask=np.ones((1, 5), np.float32), cache=np.ones((2, 7), np.float32), offset=np.array([0]))
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge"])
+def test_an_image_is_padded_to_a_multiple(mode: str, tmp_path: Path) -> None:
+    """As PyTorch's older exporter writes it: pairs of widths, turned around."""
+    g = GraphBuilder()
+    x = g.input("x", ["batch", 3, "height", "width"])
+    beyond = g.node("Mod", g.node("Slice", g.node("Shape", x), g.ints(2), g.ints(4)), g.ints(4))
+    missing = g.node("Mod", g.node("Sub", g.ints(4), beyond), g.ints(4))
+    high, wide = g.node("Split", missing, g.ints(1, 1), axis=0, outputs=2)
+    pairs = g.node("Concat", g.ints(0), wide, g.ints(0), high, g.ints(0, 0, 0, 0), axis=0)
+    rows = g.node("Reshape", pairs, g.ints(-1, 2))
+    turned = g.node("Slice", rows, g.ints(-1), g.ints(-(1 << 63) + 1), g.ints(0), g.ints(-1))
+    widths = g.node("Reshape", g.node("Transpose", turned, perm=[1, 0]), g.ints(-1))
+    padded = g.node("Pad", x, widths, mode=mode)
+    g.output(g.conv(padded, 3, 4, kernel=4, stride=4), ["batch", 4, "rows", "columns"])
+    path = tmp_path / "net.onnx"
+    onnx.save(g.model(), path)
+    artifact = compiled(path, {"x": (1, 3, 13, 22)})
+    assert multiples_of(artifact) == {"batch": 1, "height": 1, "width": 1}
+    for shape in ((2, 3, 15, 8), (1, 3, 4, 9), (3, 3, 10, 31)):
+        check(artifact, path, x=shape)
+
+
+def test_an_image_whose_corners_are_aligned_has_more_than_a_pixel(tmp_path: Path) -> None:
+    """TVM's kernel divides by the size less one; the code for all sizes was found wrong in the smallest shape, and left out."""
+    g = GraphBuilder()
+    x = g.input("x", ["batch", 3, "height", "width"])
+    y = g.conv(x, 3, 4, stride=2)
+    small = g.conv(y, 4, 4, stride=2)
+    size = g.node(
+        "Concat",
+        g.node("Slice", g.node("Shape", x), g.ints(0), g.ints(1)),
+        g.ints(4),
+        g.node("Slice", g.node("Shape", y), g.ints(2), g.ints(4)),
+        axis=0,
+    )
+    empty = g.constant(np.zeros(0, np.float32))
+    aligned = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+    g.output(g.node("Resize", small, empty, empty, size, **aligned), ["batch", 4, "rows", "columns"])
+    path = tmp_path / "net.onnx"
+    onnx.save(g.model(), path)
+    artifact = compiled(path, {"x": (2, 3, 16, 24)})
+    multiples_of(artifact)
+    check(artifact, path, x=(2, 3, 9, 33))
+    with pytest.raises(ArtifactInputError):
+        load(artifact.path)(np.zeros((2, 3, 2, 24), np.float32))

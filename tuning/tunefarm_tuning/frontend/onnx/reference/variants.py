@@ -34,6 +34,8 @@ _MOVED_BY, _FURTHER = 2.0**-22, 2.0**-20
 whose results jump at ties."""
 _MOVED_WHERE_ROUNDED = (2.0**-22, 2.0**-18, 2.0**-18, 2.0**-18)
 """How far in each run of a network that rounds its activations: by as much as long sums in other orders differ. Not each turns a tie."""
+_TIMES_WHERE_JUMPING = 3
+"""How often a network whose results jump at ties is moved by `_FURTHER`: each time turns about half of the ties."""
 _TIMES_FOR_TIES = 4
 """How often a network with outputs of integers is moved by `_FURTHER`: one time turns half of the ties."""
 _FLOAT64_RUNS = 8
@@ -105,6 +107,7 @@ class Variants:
         self._narrow = narrow
         self._until = time.monotonic() + budget_sec
         self._halves = computes_in_float16(model.graph)
+        self._jumps = any(node.op_type in _JUMPING for node in model.graph.node)
         self._inputs: list[_Input] = []
         self._once_sec = 0.0
         self._scales: list[str] = []
@@ -132,8 +135,8 @@ class Variants:
         )
         self._attempt(f"{_OPTIMISED}, on 1 thread", lambda: self._plain(1, optimised=True))
         amounts = [(_MOVED_BY, False)]
-        if any(node.op_type in _JUMPING for node in self._model.graph.node):
-            amounts.append((_FURTHER, False))
+        if self._jumps:
+            amounts += [(_FURTHER, False)] * _TIMES_WHERE_JUMPING
         if any(array.dtype.kind in "iub" for array in self._inputs[0].runs[0]):
             amounts += [(_FURTHER, True)] * _TIMES_FOR_TIES
         for seed, (moved_by, for_ties) in enumerate(amounts):
@@ -203,7 +206,8 @@ class Variants:
             runs = [run[position] for run in given.runs]
             exact = None if given.exact is None else given.exact[position]
             outputs.append(reference_of(runs, exact))
-            width = width_of(outputs[-1], runs, [run[position] for run in given.for_ties])
+            for_ties = [run[position] for run in given.for_ties]
+            width = width_of(outputs[-1], runs, for_ties, jumps=self._jumps)
             if exact is None and self._halves:  # nothing moves what is rounded to float16
                 width = width_with_shares(outputs[-1], width, "float16")
             width = with_tail(outputs[-1], width, [run[position] for run in given.narrow])

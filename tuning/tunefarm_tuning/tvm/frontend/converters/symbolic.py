@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 from tvm.sym import Analyzer
 
 from tunefarm_tuning.tvm.frontend.node_context import (
@@ -125,6 +125,10 @@ def convert_resize(context: NodeContext, inputs: Sequence[Any], attributes: dict
     after = _resized(context, shape, scales, sizes)
     mode = text(attributes, "mode", "nearest")
     asymmetric = "asymmetric" if context.opset < 11 else "half_pixel"
+    coordinates = text(attributes, "coordinate_transformation_mode", asymmetric)
+    if coordinates == "align_corners":  # TVM's kernel divides by the size less one
+        for size in after:
+            context.sizes.conditions.least(size, 2)
     nearest = "simple" if context.opset < 11 else "round_prefer_floor"
     if mode not in ("nearest", "linear"):
         raise UnsupportedFormError(f"mode {mode} of a symbolic shape is not supported")
@@ -134,11 +138,60 @@ def convert_resize(context: NodeContext, inputs: Sequence[Any], attributes: dict
         roi=[0.0] * 4,
         layout="NCHW",
         method={"nearest": "nearest_neighbor"}.get(mode, mode),
-        coordinate_transformation_mode=text(attributes, "coordinate_transformation_mode", asymmetric),
+        coordinate_transformation_mode=coordinates,
         rounding_method={"simple": "floor"}.get(
             text(attributes, "nearest_mode", nearest), text(attributes, "nearest_mode", nearest)
         ),
     )
+
+
+def convert_pad(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `Pad` by widths that are computed of sizes, as of an image that is padded to a multiple of its windows."""
+    shape = symbolic_shape(inputs[0])
+    optional = [*inputs[1:], None, None, None]
+    pads, axes = (None if x is None else context.sizes.known(x) for x in (optional[0], optional[2]))
+    if shape is None or pads is None or all(isinstance(width, int) for width in pads.flat):
+        return None
+    value = constant_value(optional[1]) if optional[1] is not None else np.zeros(1)
+    mode = text(attributes, "mode", "constant")
+    if (
+        mode not in ("constant", "edge", "reflect")
+        or value is None
+        or (axes is None and optional[2] is not None)
+    ):
+        raise UnsupportedFormError("this form is not supported by widths that are computed of sizes")
+    rank = len(shape)
+    padded = list(range(rank)) if axes is None else [axis_of(int(axis), rank) for axis in axes.flat]
+    widths: list[list[Any]] = [[0] * rank, [0] * rank]
+    for side, start in zip(widths, (0, len(padded)), strict=True):
+        for number, axis in enumerate(padded):
+            side[axis] = pads.flat[start + number]
+            context.sizes.conditions.least(side[axis], 0)
+            if mode == "reflect":
+                context.sizes.conditions.least(shape[axis] - side[axis], 1)
+
+    def pad(x: Any, before: Sequence[Any], after: Sequence[Any]) -> Any:
+        def element(*at: Any) -> Any:
+            inner = [index - width for index, width in zip(at, before, strict=True)]
+            ends = list(zip(inner, x.shape, before, after, strict=True))
+            if mode == "edge":
+                return x(*(tirx.max(tirx.min(index, size - 1), 0) for index, size, *_ in ends))
+            if mode == "reflect":
+                return x(
+                    *(tirx.min(tirx.abs(index), 2 * (size - 1) - tirx.abs(index)) for index, size, *_ in ends)
+                )
+            inside = [
+                tirx.all(index >= 0, index < size)
+                for index, size, *sides in ends
+                if not all(is_int(width, 0) for width in sides)
+            ]
+            outside = tirx.const(value.reshape(-1)[0].item(), x.dtype)
+            return tirx.if_then_else(tirx.all(*inside), x(*inner), outside)
+
+        sizes = [size + low + high for size, low, high in zip(x.shape, before, after, strict=True)]
+        return te.compute(sizes, element, name="pad", tag="injective,pad")
+
+    return context.bb.emit_te(pad, inputs[0], *widths, primfunc_name_hint="pad")
 
 
 def convert_upsample(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -174,6 +227,7 @@ def _simple(sizes: Sequence[Any]) -> list[Any]:
 SYMBOLIC_CONVERTERS: Mapping[str, Converter] = {
     "ConstantOfShape": convert_constant_of_shape,
     "Expand": convert_expand,
+    "Pad": convert_pad,
     "Range": convert_range,
     "Reshape": convert_reshape,
     "Resize": convert_resize,
