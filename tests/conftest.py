@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import typer.testing
 from hypothesis import HealthCheck, settings
 from private_postgres import PrivatePostgres, started_postgres
 
-pytest_plugins = ("exhaustive", "shared_statements")
+pytest_plugins = ("exhaustive", "forked_children", "shared_statements")
 
 # How long a machine takes to draw or try an example says nothing about the code.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -44,6 +45,17 @@ def pytest_configure(config: pytest.Config) -> None:
         # pytest imports readline, which gives the processes that it starts the size of a terminal that is not there.
         for name in ("COLUMNS", "LINES"):
             os.environ.pop(name, None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect no garbage while tests are collected: there is none, and later collections need not look through all of them again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")
