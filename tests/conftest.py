@@ -26,6 +26,8 @@ settings.load_profile("any-machine")
 os.environ.setdefault("TVM_BIND_THREADS", "0")
 # Other tests run beside this one: a farm would take all the time that it may to time a network better.
 os.environ.setdefault("TUNEFARM_TIMING_SEC", "0")
+# A farm would import TVM for its next job, which tests' farms do not have; `test_command.py` has a farm as users have it.
+os.environ.setdefault("TUNEFARM_WARM_CHILDREN", "0")
 # A graph pass of ours that fails must not hide behind another layout.
 os.environ.setdefault("TUNEFARM_STRICT_PASSES", "1")
 

@@ -69,7 +69,10 @@ def serving(folder: Path, *settings: str) -> Iterator[Client]:
     # Measuring the peak would take a minute on each emulated device.
     options = [part for setting in ("PEAK_EVERY_SEC=0", *settings) for part in ("--setting", setting)]
     with process(
-        *command, *options, env={**plain, "TUNEFARM_TIMING_SEC": "0"}, log=folder / "serve.log"
+        *command,
+        *options,
+        env={**plain, "TUNEFARM_TIMING_SEC": "0", "TUNEFARM_WARM_CHILDREN": "0"},
+        log=folder / "serve.log",
     ) as farm:
         assert farm.stdout is not None
         facts = json.loads(farm.stdout.readline())
