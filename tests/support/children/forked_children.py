@@ -27,7 +27,6 @@ from fork_server import ADOPTED
 from tunefarm_tuning.process import lifeline, running
 
 FRESH = (
-    "tests/integration/tuning/child_handlers/",
     "tests/security/",
     "tests/soak/",
     "tests/unit/tuning/process/",
