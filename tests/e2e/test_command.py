@@ -36,7 +36,6 @@ class Shell:
         self.env = {
             **plain,
             "TUNEFARM_HOME": str(folder / "home"),
-            "TUNEFARM_TIMING_SEC": "0",  # a quarter of a minute of both cores, on a machine that does other work
             "TEST_MARKER": self.marker,
             "TMPDIR": str(folder / "tmp"),
         }

@@ -9,6 +9,7 @@ with ``--fresh-children``.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import socket
@@ -24,7 +25,7 @@ from typing import Any
 import pytest
 from fork_server import ADOPTED
 
-from tunefarm_tuning.process import lifeline, running
+from tunefarm_tuning.process import running
 
 FRESH = (
     "tests/security/",
@@ -42,7 +43,7 @@ READ_AT_LOAD = ("CUDA", "GLIBC_", "LD_", "MALLOC_", "OPENBLAS_", "PYTHON", "TVM_
 MAX_SERVERS = 3
 _EARLY_AT = 5
 """Where a command's arguments name the modules that the child imports early (see `RunningChild`)."""
-_SUBREAPER = 36
+_SET_SUBREAPER, _GET_SUBREAPER = 36, 37
 
 
 class ForkServer:
@@ -82,11 +83,14 @@ class ForkServer:
 
 @contextmanager
 def _adopting_orphans() -> Iterator[None]:
-    lifeline._prctl(_SUBREAPER, 1)
+    """Make this process the parent of orphans below it, during the block."""
+    libc, before = ctypes.CDLL(None), ctypes.c_int()
+    libc.prctl(_GET_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
     try:
         yield
     finally:
-        lifeline._prctl(_SUBREAPER, 0)
+        libc.prctl(_SET_SUBREAPER, before.value, 0, 0, 0)
 
 
 class ForkedProcess:
