@@ -57,10 +57,12 @@ demo: setup ## Tune a ResNet-18 end to end on this machine (about three minutes)
 # Which of the long tests and of the cases of large matrices run: no, all, or a Git revision (those that a change since then
 # can break). tests/support/exhaustive.py
 EXHAUSTIVE ?= no
+# Where all run, the engine's children are fresh interpreters, as users' are. tests/support/children
+FRESH = $(if $(filter all,$(EXHAUSTIVE)),--fresh-children)
 .PHONY: test
 test: test-setup ## Run the checks, then the tests
 	@$(MAKE) --no-print-directory --jobs 2 check .rewritten
-	@$(PYTEST) $(SIDE_BY_SIDE) --exhaustive=$(EXHAUSTIVE) $(PYTEST_ARGS)
+	@$(PYTEST) $(SIDE_BY_SIDE) --exhaustive=$(EXHAUSTIVE) $(FRESH) $(PYTEST_ARGS)
 
 .PHONY: test-all
 test-all: ## The same, with all long tests and all cases of large matrices
@@ -81,7 +83,7 @@ CPU_REPORT ?= cpu-report.jsonl
 .PHONY: cpu-report
 cpu-report: test-setup ## Run the tests, and list the processor seconds of each file
 	@rm -f $(CPU_REPORT)
-	@$(PYTEST) $(SIDE_BY_SIDE) --exhaustive=$(EXHAUSTIVE) -p cpu_report --cpu-report $(abspath $(CPU_REPORT)) $(PYTEST_ARGS); \
+	@$(PYTEST) $(SIDE_BY_SIDE) --exhaustive=$(EXHAUSTIVE) $(FRESH) -p cpu_report --cpu-report $(abspath $(CPU_REPORT)) $(PYTEST_ARGS); \
 		$(BIN)/python tests/support/cpu_report.py $(CPU_REPORT)
 
 .PHONY: check

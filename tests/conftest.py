@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import typer.testing
 from hypothesis import HealthCheck, settings
 from private_postgres import PrivatePostgres, started_postgres
 
-pytest_plugins = ("exhaustive", "shared_statements")
+pytest_plugins = ("exhaustive", "forked_children", "shared_statements")
 
 # How long a machine takes to draw or try an example says nothing about the code.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -25,6 +26,8 @@ settings.load_profile("any-machine")
 os.environ.setdefault("TVM_BIND_THREADS", "0")
 # Other tests run beside this one: a farm would take all the time that it may to time a network better.
 os.environ.setdefault("TUNEFARM_TIMING_SEC", "0")
+# A farm would import TVM for its next job, which tests' farms do not have; `test_command.py` has a farm as users have it.
+os.environ.setdefault("TUNEFARM_WARM_CHILDREN", "0")
 # A graph pass of ours that fails must not hide behind another layout.
 os.environ.setdefault("TUNEFARM_STRICT_PASSES", "1")
 
@@ -44,6 +47,17 @@ def pytest_configure(config: pytest.Config) -> None:
         # pytest imports readline, which gives the processes that it starts the size of a terminal that is not there.
         for name in ("COLUMNS", "LINES"):
             os.environ.pop(name, None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect no garbage while tests are collected: there is none, and later collections need not look through all of them again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -69,7 +69,10 @@ def serving(folder: Path, *settings: str) -> Iterator[Client]:
     # Measuring the peak would take a minute on each emulated device.
     options = [part for setting in ("PEAK_EVERY_SEC=0", *settings) for part in ("--setting", setting)]
     with process(
-        *command, *options, env={**plain, "TUNEFARM_TIMING_SEC": "0"}, log=folder / "serve.log"
+        *command,
+        *options,
+        env={**plain, "TUNEFARM_TIMING_SEC": "0", "TUNEFARM_WARM_CHILDREN": "0"},
+        log=folder / "serve.log",
     ) as farm:
         assert farm.stdout is not None
         facts = json.loads(farm.stdout.readline())
@@ -187,10 +190,10 @@ def test_arm_devices_are_tuned_for(client: Client, tmp_path: Path) -> None:
             assert {**devices[cpu.name].raw["target"], "num-cores": 0} == {**wanted, "num-cores": 0}
             assert f"arm-0x41-{cpu.part}-" in devices[cpu.name].device_model
         handles = {
-            name: client.tune(model, trials=24, device_key=name, other_shapes=False) for name in machines
+            name: client.tune(model, trials=8, device_key=name, other_shapes=False) for name in machines
         }
         for name, handle in handles.items():
-            finished(handle, 24, tmp_path / name)
+            finished(handle, 8, tmp_path / name)
             # A step of the last rounding is 0.02.
             assert_runs(machines[name], tmp_path / name, model, tolerance=0.021)
 

@@ -90,13 +90,19 @@ def test_every_code_is_documented() -> None:
 
 
 def test_every_documented_code_can_come() -> None:
-    texts = {
-        node.value
-        for module in (*parsed(tunefarm_tuning), *parsed(tunefarm_db, tunefarm_app, tunefarm_api))
-        for node in ast.walk(module)
-        if isinstance(node, ast.Constant)
-    }
-    assert sorted(set(PROBLEM_KINDS) - texts) == []
+    missing = set(PROBLEM_KINDS)
+    for module in parsed(tunefarm_db, tunefarm_app, tunefarm_api):
+        missing -= texts_of(module)
+    # The engine is as large as the rest together, and has few codes: what does not even contain one is not parsed.
+    for path in Path(tunefarm_tuning.__file__).parent.rglob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        if any(code in source for code in missing):
+            missing -= texts_of(ast.parse(source))
+    assert sorted(missing) == []
+
+
+def texts_of(module: ast.Module) -> set[Any]:
+    return {node.value for node in ast.walk(module) if isinstance(node, ast.Constant)}
 
 
 def test_the_statuses_are_those_that_are_answered() -> None:
