@@ -33,7 +33,7 @@ _LARGEST: Mapping[str, tuple[str, float, str]] = {
     "wall_sec": ("the time of the search", MAX_WALL_SEC, f"{MAX_WALL_SEC / 86400:.0f} days"),
     "job_sec": ("the time of the whole job", MAX_WALL_SEC, f"{MAX_WALL_SEC / 86400:.0f} days"),
     "patience_trials": ("the patience", MAX_TRIALS, f"{MAX_TRIALS:,} trials"),
-    "min_gain_per_min": ("the least gain", 1.0, "1, which is 100 percent a minute"),
+    "min_gain_per_min": ("the minimum gain", 1.0, "1, which is 100 percent a minute"),
 }
 """Of each limit: its name for people, the largest value, and that value with its unit."""
 
