@@ -285,9 +285,7 @@ class JobTask(Shown, Answer):
             "calls": str(self.weight),
             "trials": f"{self.trials} ({self.failures} failed)",
             "best": quantities.latency(self.best_cost_sec),
-            "untuned": quantities.doubted_latency(
-                self.untuned_cost_sec, is_measured=True, is_disturbed=self.disturbed
-            ),
+            "untuned": quantities.latency(self.untuned_cost_sec) + (" (disturbed)" if self.disturbed else ""),
         }
 
 
