@@ -52,7 +52,7 @@ STOPS: Mapping[str, str] = {
     "trials": "the limit of trials was reached",
     "wall_sec": "the time limit was reached",
     "patience_trials": "the limit of trials without a better kernel was reached",
-    "min_gain_per_min": "the expected gain fell below its limit",
+    "min_gain_per_min": "the expected gain fell below the minimum gain",
     "exhausted": "the search space is exhausted",
     "no-search": "there was no search, as requested",
     "finished": "a user ended the search and asked for the artifact",
@@ -109,7 +109,7 @@ MAX_SWEEP_JOBS = 64
 
 SWEEP_RULE = (
     "Pools work side by side: each has all of the sweep's time, which its jobs share equally. All jobs share the trials equally. Patience "
-    "and least gain apply to each job by itself. Other jobs do not get what a job leaves unused."
+    "and minimum gain apply to each job by itself. Other jobs do not get what a job leaves unused."
 )
 """How the jobs of a sweep share its budget, whatever that is."""
 
@@ -129,7 +129,7 @@ def sweep_rule(budget: Mapping[str, Any], *, pools: int) -> str:
     shared = bool(parts)
     if own := [
         words
-        for name, words in (("patience_trials", "Patience"), ("min_gain_per_min", "Least gain"))
+        for name, words in (("patience_trials", "Patience"), ("min_gain_per_min", "Minimum gain"))
         if budget.get(name)
     ]:
         parts.append(

@@ -119,6 +119,12 @@ def plural(count: int, singular: str, many: str | None = None) -> str:
     return f"{count:,} {singular if count == 1 else many or singular + 's'}"
 
 
+def some_of(names: Sequence[str], limit: int = 3) -> str:
+    """Return the first names, and how many more there are: ``"a, b, c and 4 more"``."""
+    shown = ", ".join(names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit:,} more"
+
+
 def kernels_to_tune(kernels: int, alternatives: int) -> str:
     """Return what a search tries: ``"6 kernels to tune"``, or ``"6 kernels to tune, and 1 alternative to them"``."""
     others = f", and {plural(alternatives, 'alternative')} to them" if alternatives else ""

@@ -64,4 +64,8 @@ def checked(text: str) -> Element:
         if element.tag in ("th", "td") and re.fullmatch(r"-?[0-9.]+e[-+]?[0-9]+", element.text):
             raise AssertionError(f"a bare number: {element.text}")
     assert page.all("style") == []
+    if any("data-local" in element.attrs for element in page.all("time")):
+        assert any("app" in script.attrs["src"] for script in page.all("script")), (
+            "its times stay in UTC, where other pages show the reader's"
+        )
     return page

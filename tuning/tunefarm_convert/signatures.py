@@ -174,9 +174,9 @@ def check_onnx_bytes(data: Buffer) -> None:
         except _CutOff as cut:
             if not num_fields:
                 raise _not_a_model(data) from None
-            missing = f", {cut.missing_bytes} bytes or more are missing" if cut.missing_bytes else ""
+            missing = f", {cut.missing_bytes:,} bytes or more are missing" if cut.missing_bytes else ""
             raise InvalidModelError(
-                f"the model is cut off after {len(data)} bytes{missing}; upload the whole file",
+                f"the model is cut off after {len(data):,} bytes{missing}; upload the whole file",
                 code="truncated-model",
                 size_bytes=len(data),
             ) from None

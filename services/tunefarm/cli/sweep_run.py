@@ -165,7 +165,7 @@ def _follow(out: Output, client: Client, sweep: Sweep) -> Sweep:
     try:
         return client.sweeps.wait(sweep.id, on_progress=tell)
     except BaseException as stop:
-        if not isinstance(stop, Exception):  # Ctrl-C, or SIGTERM
+        if not isinstance(stop, Exception):  # Ctrl-C, SIGTERM, or a closed terminal
             out.note(f"cancelling sweep {sweep.id}")
             client.sweeps.cancel(sweep.id)
         raise

@@ -39,6 +39,7 @@ def list_sweeps(out: Output, server: Server, limit: Limit = 50) -> None:
         sweeps,
         {
             "sweep": lambda sweep: sweep.id,
+            "models": lambda sweep: sweep.models_text,
             "state": lambda sweep: sweep.state,
             "jobs": lambda sweep: sweep.counts_text,
             "budget": lambda sweep: quantities.budget(sweep.budget, "sweep"),

@@ -91,7 +91,8 @@ def tune_model(
     """Tune a network: upload it, search, compile, check, download.
 
     Uses the configured server, else the farm on this machine. If there is none, it starts a farm until the job ends.
-    Without a budget it takes ten minutes. Ctrl-C asks, then cancels the job, or compiles the best so far.
+    Without a budget it takes ten minutes. Ctrl-C asks, then cancels the job, or compiles the best so far. SIGTERM and a closed
+    terminal cancel it; a job that is started with --detach, or under nohup, goes on.
 
     Several files, pools or precisions are a sweep: one job for each combination, with one budget. Pools and precisions have commas
     between them (--device-key x86,arm). To give a shape or inputs for one file, write its name first: `--shape
@@ -157,7 +158,7 @@ def compile_model(
     """Compile a network without a search: upload it, compile, check, download.
 
     Each kernel uses the best record of all earlier jobs for such a device; without a record, it stays untuned. The server or farm is
-    chosen as by `tunefarm tune`. Ctrl-C asks, then cancels the job.
+    chosen as by `tunefarm tune`. Ctrl-C asks, then cancels the job, as SIGTERM and a closed terminal do.
     """
     (file,) = _files([model], upload, _listed(terms.precision))
     _run(out, server, file, terms.terms(), upload, labels, output, detach=detach)
@@ -300,7 +301,7 @@ def _follow(out: Output, handle: JobHandle, live: LiveView, progress: View) -> N
                 handle.finish()
             progress.resume()
         except BaseException as error:
-            if not isinstance(error, Exception):  # SIGTERM: cancel the job, too
+            if not isinstance(error, Exception):  # SIGTERM, or a closed terminal: cancel the job, too
                 progress.pause()
                 _cancel(out, handle)
             raise

@@ -38,7 +38,7 @@ class AsyncSweeps(Resource):
         """Create a job for each combination of a model, a pool and a precision, at most 64.
 
         The budget is the sweep's. Pools work side by side: each has all of the time, which its jobs share equally. All jobs
-        share the trials equally; patience and least gain apply to each job by itself.
+        share the trials equally; patience and minimum gain apply to each job by itself.
 
         Args:
             model_ids: Imported models: ids, ``name@version`` or names.

@@ -44,7 +44,7 @@ from tunefarm_tuning.search.task_groups import counting
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
 
-_WORKED_OUT = {"outcomes", "flops", "roofline", "counts", "share"}
+_WORKED_OUT = {"outcomes", "flops", "roofline", "counts", "share", "disturbed"}
 SourceKind = Literal["schedule", "llvm", "asm", "cuda"]
 ARTIFACT_MEDIA_TYPE = "application/vnd.tunefarm.artifact"
 
@@ -61,7 +61,8 @@ def list_job_tasks(job_id: JobId, services: ServicesDep) -> Page[JobTask]:
         report = artifact.report if artifact else {}
         rooflines = job_rooflines(repos, job, tasks, model_tasks, report)
     evidence = Evidence({}, report)
-    shares = time_shares(tasks, kernel_numbers(tasks, evidence), evidence.latency())
+    numbers = kernel_numbers(tasks, evidence)
+    shares = time_shares(tasks, numbers, evidence.latency())
     flops = {(task.workload_key, task.toolchain): task.flops for task in model_tasks}
     counts = counting([grouped(task, task.best_cost_sec) for task in tasks])
     items = [
@@ -70,6 +71,7 @@ def list_job_tasks(job_id: JobId, services: ServicesDep) -> Page[JobTask]:
             outcomes=outcomes.get(task.position, {}),
             counts=counted,
             share=shares[task.position],
+            disturbed=numbers[task.position].is_disturbed,
             flops=flops.get((task.workload_key, task.toolchain)),
             roofline=Roofline.model_validate(rooflines[task.position])
             if task.position in rooflines

@@ -57,7 +57,7 @@ def create_sweep(
     """Each combination of a model, a pool and a precision becomes a job, at most 64 of them.
 
     Pools work side by side: each has all of the budget's time, which its jobs share equally. All jobs share the trials equally;
-    patience and least gain apply to each job by itself. A combination that cannot be tuned (a model that failed, a precision that a pool's
+    patience and minimum gain apply to each job by itself. A combination that cannot be tuned (a model that failed, a precision that a pool's
     target lacks) is `refused` and takes no share; the others are tuned.
     """
     if body.device_key is not None or body.options.precision is not None:

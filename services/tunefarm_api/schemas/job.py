@@ -322,6 +322,11 @@ class JobTask(Output):
         description="Seconds per call of the untuned kernel, as compared with the tuned one in the artifact; null if "
         "not compared."
     )
+    disturbed: bool = Field(
+        False,
+        description="Whether the kernel took longer alone than its whole network, untuned or in the artifact: other work disturbed the "
+        "compiler's timing.",
+    )
     flops: float | None = Field(None, description="Floating-point operations of one call; null if unknown.")
     roofline: Roofline | None = Field(
         None,

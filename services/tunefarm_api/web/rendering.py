@@ -75,6 +75,7 @@ def _environment() -> Environment:
         quantities.shape,
         short_value,
         quantities.size,
+        quantities.some_of,
         quantities.ratio,
         quantities.temperature,
         quantities.tuned_kernels,

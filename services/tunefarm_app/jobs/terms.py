@@ -13,6 +13,7 @@ from tunefarm_app.runtime.composition import Services
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import UP_STATES, Device, DeviceState
 from tunefarm_text.job_terms import DEFAULT_TUNER, MAX_PRIORITY, PRIORITIES, TUNERS
+from tunefarm_text.quantities import some_of
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.baselines.runtimes import parse_baselines
@@ -32,7 +33,7 @@ _LARGEST: Mapping[str, tuple[str, float, str]] = {
     "wall_sec": ("the time of the search", MAX_WALL_SEC, f"{MAX_WALL_SEC / 86400:.0f} days"),
     "job_sec": ("the time of the whole job", MAX_WALL_SEC, f"{MAX_WALL_SEC / 86400:.0f} days"),
     "patience_trials": ("the patience", MAX_TRIALS, f"{MAX_TRIALS:,} trials"),
-    "min_gain_per_min": ("the least gain", 1.0, "1, which is 100 percent a minute"),
+    "min_gain_per_min": ("the minimum gain", 1.0, "1, which is 100 percent a minute"),
 }
 """Of each limit: its name for people, the largest value, and that value with its unit."""
 
@@ -163,7 +164,7 @@ def _device_of(repos: Repositories, device_key: str | None) -> Device:
     if device_key is None:
         if len(known) > 1:
             raise InvalidInputError(
-                f"the farm has several pools: name a pool as the device key: {_some(known)}",
+                f"the farm has several pools: name a pool as the device key: {some_of(known, 10)}",
                 code="device-key-required",
                 known=list(known),
             )
@@ -223,13 +224,8 @@ def _nearest(text: str, known: tuple[str, ...]) -> str:
     return (
         f"did you mean {' or '.join(near)}?"
         if near
-        else f"there {'is' if len(known) == 1 else 'are'} {_some(known)}"
+        else f"there {'is' if len(known) == 1 else 'are'} {some_of(known, 10)}"
     )
-
-
-def _some(names: tuple[str, ...], limit: int = 10) -> str:
-    shown = ", ".join(names[:limit])
-    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
 def parse_priority(requested: int | str) -> int:

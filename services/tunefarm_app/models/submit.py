@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -14,7 +15,7 @@ import structlog
 from tunefarm_app.models.removal import remove_unreferenced
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.blob_store import HEAD_BYTES, StoredBlob
-from tunefarm_convert import check_head
+from tunefarm_convert import check_file, check_head
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import AuditAction, Model, ModelState, StepKind
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, InvalidModelError
@@ -89,12 +90,13 @@ def submit_model(
             that did not fit.
 
     Raises:
-        InvalidModelError: ``empty-file`` or ``not-protobuf``; the blob is removed.
+        InvalidModelError: ``empty-file``, ``truncated-model`` or ``not-protobuf``; the blob is removed.
         InvalidInputError: ``bad-shape``, ``too-many-shapes`` or ``bad-value`` (call `check_shapes` and `check_values` before
             the upload to know it sooner).
     """
     try:
         check_head(blob.head)
+        _check_end(services.blobs.path(blob.sha256))
     except InvalidModelError:
         services.blobs.delete(blob.sha256)  # nobody else can use it: these bytes are always refused
         raise
@@ -114,6 +116,15 @@ def submit_model(
         log.info("model submitted", model_id=submitted.model.id, size_bytes=blob.size_bytes)
         services.dispatcher.send(step_id, StepKind.IMPORT)
     return submitted
+
+
+def _check_end(path: Path) -> None:
+    """Refuse a file that is cut off. Of another one that is wrong, its import says more."""
+    try:
+        check_file(path)
+    except InvalidModelError as error:
+        if error.code == "truncated-model":
+            raise
 
 
 def _register(

@@ -238,6 +238,7 @@ def _kernel(
         share_before=numbers.share_before,
         share_after=numbers.share_after,
         speedup=numbers.speedup,
+        disturbed=numbers.is_disturbed,
         trials=task.trials,
         outcomes=dict(outcomes.get(task.position, {})),
         confirmations=task.confirmations,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from tunefarm_app.report.document import JobReport
-from tunefarm_app.report.numbers import UNTUNED
+from tunefarm_app.report.numbers import UNTUNED, exceeds
 from tunefarm_tuning.records.coverage import MissReason
 
 _SLACK = 1e-6
@@ -52,6 +52,10 @@ def _contradicting_kernels(report: JobReport) -> Iterator[str]:
             yield f"{kernel.name} is above its roofline"
         if not kernel.trials and kernel.reason == MissReason.NO_RECORD.value:
             yield f"{kernel.name} was not tried, but is said to have failed"
+        if kernel.speedup is not None and report.latency is not None:
+            latency = report.latency
+            if exceeds(kernel.before_sec, latency.untuned) or exceeds(kernel.after_sec, latency.tuned):
+                yield f"{kernel.name} has a speed-up, but took longer alone than the whole network"
         if kernel.untuned is not None:
             untuned.setdefault(kernel.workload_key, set()).add(kernel.untuned.median_sec)
     yield from (f"kernel {key} has several untuned times" for key, secs in untuned.items() if len(secs) > 1)

@@ -140,7 +140,12 @@ class ReportKernel(ReportSection):
         None, description="Share of an inference of the artifact; null if not timed."
     )
     speedup: float | None = Field(
-        None, description="`before_sec` divided by `after_sec`; null if it runs untuned or was not timed."
+        None,
+        description="`before_sec` divided by `after_sec`; null if it runs untuned, was not timed, or was `disturbed`.",
+    )
+    disturbed: bool = Field(
+        False,
+        description="Whether it took longer alone than the whole network, untuned or in the artifact: other work disturbed its timing.",
     )
     trials: int = Field(description="Candidates.")
     outcomes: dict[str, int] = Field(description="Number of trials by outcome.")

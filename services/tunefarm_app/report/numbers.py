@@ -54,6 +54,7 @@ class KernelNumbers:
         after_sec: Seconds per inference in the artifact.
         share_before: Share of an untuned inference.
         share_after: Share of an inference of the artifact.
+        is_disturbed: Whether it took longer alone than the whole network that it is part of.
         is_alternative: Whether it is no kernel of the network by itself, but one that may take the place of some.
     """
 
@@ -68,14 +69,14 @@ class KernelNumbers:
     after_sec: float | None = None
     share_before: float | None = None
     share_after: float | None = None
+    is_disturbed: bool = False
     is_alternative: bool = False
 
     @property
     def speedup(self) -> float | None:
-        """How many times as fast as untuned the artifact runs it; None if it runs untuned, or was not timed."""
-        return (
-            self.before_sec / self.after_sec if self.covered and self.before_sec and self.after_sec else None
-        )
+        """How many times as fast as untuned the artifact runs it; None if it runs untuned, or was not timed, or disturbed."""
+        known = self.covered and not self.is_disturbed
+        return self.before_sec / self.after_sec if known and self.before_sec and self.after_sec else None
 
 
 def kernel_numbers(tasks: Sequence[JobTask], evidence: Evidence) -> dict[int, KernelNumbers]:
@@ -109,8 +110,9 @@ def kernel_numbers(tasks: Sequence[JobTask], evidence: Evidence) -> dict[int, Ke
             is_alternative=part,
         )
 
-    numbers = {task.position: of(task) for task in tasks}
-    parts = breakdown(evidence.latency(), numbers.values())
+    latency = evidence.latency()
+    numbers = {task.position: _doubted(of(task), latency) for task in tasks}
+    parts = breakdown(latency, numbers.values())
     if parts is None:
         return numbers
     before = parts.rest_before_sec + parts.kernels_before_sec
@@ -125,6 +127,19 @@ def kernel_numbers(tasks: Sequence[JobTask], evidence: Evidence) -> dict[int, Ke
         else kernel
         for position, kernel in numbers.items()
     }
+
+
+def _doubted(kernel: KernelNumbers, latency: ReportLatency | None) -> KernelNumbers:
+    """Return the numbers with `is_disturbed`: other work makes times longer, and no part takes longer than the whole."""
+    if latency is None:
+        return kernel
+    is_disturbed = exceeds(kernel.before_sec, latency.untuned) or exceeds(kernel.after_sec, latency.tuned)
+    return replace(kernel, is_disturbed=is_disturbed)
+
+
+def exceeds(part_sec: float | None, whole: ReportTiming) -> bool:
+    """Return whether a part of a network took longer alone than the whole, by more than such timings err."""
+    return part_sec is not None and part_sec > (1 + _ERROR) * whole.median_sec
 
 
 def time_shares(
@@ -169,14 +184,13 @@ def breakdown(latency: ReportLatency | None, kernels: Iterable[KernelNumbers]) -
         return None
     before = sum(kernel.before_sec or 0.0 for kernel in timed)
     after = sum(kernel.after_sec or 0.0 for kernel in timed)
-    untuned_sec, tuned_sec = latency.untuned.median_sec, latency.tuned.median_sec
     return ReportBreakdown(
         kernels_before_sec=before,
         kernels_after_sec=after,
-        rest_before_sec=max(0.0, untuned_sec - before),
-        rest_after_sec=max(0.0, tuned_sec - after),
-        exceeds_before=before > (1 + _ERROR) * untuned_sec,
-        exceeds_after=after > (1 + _ERROR) * tuned_sec,
+        rest_before_sec=max(0.0, latency.untuned.median_sec - before),
+        rest_after_sec=max(0.0, latency.tuned.median_sec - after),
+        exceeds_before=exceeds(before, latency.untuned),
+        exceeds_after=exceeds(after, latency.tuned),
         timed=len(timed),
         not_timed=len(kernels) - len(timed),
         untimed=sum(not _is_timed(kernel) and not kernel.is_alternative for kernel in kernels),

@@ -100,6 +100,11 @@ class ReportKernelSums(ReportSection):
     tuned_sec: float = Field(description="Tuned: the search's time or the compile's, whichever is less.")
     untuned_sec: float = Field(description="Untuned: the least that the compile measured.")
     kernels: int = Field(description="Their number.")
+    is_bound: bool = Field(
+        False,
+        description="Whether `untuned_sec` is the whole untuned network's time: the most that the kernels can take, which other work made "
+        "longer alone.",
+    )
 
 
 class ReportLatency(ReportSection):

@@ -77,6 +77,9 @@ class SweepHead(ReportSection):
     counts: dict[str, int] = Field(
         description="Number of combinations by state of their jobs; `refused` have none."
     )
+    model_names: list[str] = Field(
+        description="Names of its models, and of the files that the farm did not take, in order."
+    )
     budget: Json = Field(description="Budget of the whole sweep; empty without a search.")
     tags: list[str] = Field(description="Words to find it by; its jobs have them, too.")
     note: str = Field(description="A text for people.")
@@ -132,6 +135,7 @@ def _head(sweep: Sweep, cells: Sequence[SweepCell], jobs: dict[str, Job]) -> Swe
         id=sweep.id,
         state=state,
         counts=dict(sorted(states.items())),
+        model_names=list(dict.fromkeys(cell.model_name for cell in cells)),
         budget=sweep.budget,
         tags=sweep.tags,
         note=sweep.note,

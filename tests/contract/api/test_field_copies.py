@@ -101,7 +101,7 @@ COPIES = (
         in_raw="alternative confirmations exhausted history rounds",
         value=values.JobTask,
         not_sent="job_id space_key toolchain",
-        added="counts flops outcomes roofline share",
+        added="counts disturbed flops outcomes roofline share",
     ),
     Copies(
         schema=job.Trial,

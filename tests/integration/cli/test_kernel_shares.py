@@ -10,6 +10,7 @@ import pytest
 
 from tunefarm.client import Client
 from tunefarm_app.report.numbers import set_report
+from tunefarm_tuning.core.latency import Latency
 
 
 def test_shares_are_of_the_artifact(run: Any, farm: Any, client: Client, tmp_path: Path) -> None:
@@ -44,3 +45,10 @@ def test_shares_are_of_the_artifact(run: Any, farm: Any, client: Client, tmp_pat
     assert "75 %" in table
     assert "25 %" in table
     assert of_both in " ".join(table.split())
+    assert "disturbed" not in table
+    network = {"tuned": [2e-6] * 3, "untuned": [3e-6] * 3}  # as the first kernel took 9 µs alone
+    timed = {name: Latency.of(secs, 2).to_json() for name, secs in network.items()}
+    with farm.services.uow.write() as repos:
+        set_report(repos, job.id, {**report, "latency": {"onnxruntime": None, **timed}})
+    assert [task.disturbed for task in job.tasks()] == [True, False]
+    assert run("jobs", "tasks", job.id).stdout.count("9 µs (disturbed)") == 1

@@ -50,7 +50,10 @@ def test_files_and_precisions_are_one_sweep(
 
     shown = run("sweeps", "show", sweep.id[-8:]).stdout
     assert shown.count("succeeded") >= 4
-    assert sweep.id in run("sweeps", "list").stdout
+    listed = run("sweeps", "list").stdout
+    assert sweep.id in listed
+    assert "a, b" in listed
+    assert (sweep.model_names, sweep.models_text) == (("a", "b"), "a, b")
     assert len(parsed(run, "jobs", "list", "--sweep", sweep.id[-8:])) == 4
     assert parsed(run, "jobs", "list", "--sweep", sweep.id, "--state", "failed") == []
     assert "there is no sweep nothing" in run("jobs", "list", "--sweep", "nothing", code=3).stderr

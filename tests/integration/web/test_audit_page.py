@@ -10,6 +10,7 @@ from tunefarm_app.access.api_keys import create_api_key
 
 def test_the_log_shows_who_did_what(browser: Browser, farm) -> None:
     browser.post("/keys", **{"name": "ci <b>", "scope-read": "on"})
+    assert browser.page("/audit").all("time")
     answer = browser.get("/audit").text
     assert "key-created" in answer
     assert "signed-in" in answer

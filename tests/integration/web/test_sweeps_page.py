@@ -36,7 +36,8 @@ def test_a_sweep_from_its_start_to_its_report(browser: Browser, farm: Any) -> No
     assert "There are no sweeps yet." in browser.page("/sweeps").element("main").text
     sweep_id = start(farm)
     listed = browser.page("/sweeps")
-    assert listed.all("a", href=f"/sweeps/{sweep_id}")
+    (link,) = listed.all("a", href=f"/sweeps/{sweep_id}")
+    assert link.text == "net.onnx, <b>.onnx"
     assert "2 queued, 1 refused" in listed.element("main").text
 
     page = browser.page(f"/sweeps/{sweep_id}")

@@ -20,7 +20,7 @@ TIME = {"job_sec": 60.0}
             "All jobs share the trials equally. Other jobs do not get what a job leaves unused.",
         ),
         ({"patience_trials": 8}, 1, "Patience applies to each job by itself."),
-        ({"trials": None, "min_gain_per_min": 0.01}, 1, "Least gain applies to each job by itself."),
+        ({"trials": None, "min_gain_per_min": 0.01}, 1, "Minimum gain applies to each job by itself."),
     ],
 )
 def test_of_a_sweeps_rule_what_applies_is_said(budget: dict[str, float], pools: int, rule: str) -> None:

@@ -144,6 +144,10 @@ def test_the_unit_fits_the_quantity() -> None:
     assert q.shape((), "int64") == "scalar int64"
 
 
+def test_many_names_are_the_first_and_how_many_more() -> None:
+    assert [q.some_of("abcde"[:count], 3) for count in (0, 3, 5)] == ["", "a, b, c", "a, b, c and 2 more"]
+
+
 def test_a_speed_up_names_what_it_is_over() -> None:
     assert q.over("1.24×", "ONNX Runtime") == "1.24× ONNX Runtime"
     assert q.over(q.speedup(1.0, 0.1, 33.0), "ONNX Runtime") == "not known (ONNX Runtime)"

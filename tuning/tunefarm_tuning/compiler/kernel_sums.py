@@ -25,11 +25,14 @@ class KernelSums(JsonFields):
             longer, never shorter.
         untuned_sec: Untuned, the least that a check measured.
         kernels: Their number.
+        is_bound: Whether `untuned_sec` is the whole untuned network's time: it is the most that the kernels can take, and their checks,
+            beside other work, measured more.
     """
 
     tuned_sec: float
     untuned_sec: float
     kernels: int
+    is_bound: bool = False
 
     @property
     def pays(self) -> bool:
@@ -37,13 +40,27 @@ class KernelSums(JsonFields):
         return self.tuned_sec <= _ALIKE * self.untuned_sec
 
     def __str__(self) -> str:
-        return f"the tuned kernels alone take {seconds(self.tuned_sec)} at their fastest, and {seconds(self.untuned_sec)} untuned"
+        untuned = f"{seconds(self.untuned_sec)} untuned"
+        if self.is_bound:
+            untuned = f"at most {untuned}, as the whole untuned network does"
+        return f"the tuned kernels alone take {seconds(self.tuned_sec)} at their fastest, and {untuned}"
 
 
 def kernel_sums(
-    direct: Sequence[CheckedKernel], alternatives: SelectedAlternatives, entry: EntryInfo
+    direct: Sequence[CheckedKernel],
+    alternatives: SelectedAlternatives,
+    entry: EntryInfo,
+    *,
+    network_sec: float,
 ) -> KernelSums:
-    """Return the sums over the kernels of one of the library's functions, each with the algorithm that the network uses."""
+    """Return the sums over the kernels of one of the library's functions, each with the algorithm that the network uses.
+
+    Args:
+        direct: The kernels, as they were checked.
+        alternatives: Other algorithms in place of kernels.
+        entry: The function.
+        network_sec: The fastest inference of the untuned network.
+    """
     chosen = {candidate.info.workload_key: candidate for candidate in alternatives.chosen}
     times: list[tuple[float, float]] = []
     for kernel in direct:
@@ -55,10 +72,12 @@ def kernel_sums(
             continue
         tuned_sec = _least_sec(kernel) if candidate is None else _alternatives_sec(candidate)
         times.append((kernel.task.weight * tuned_sec, kernel.task.weight * min(untuned_sec)))
+    untuned_sec = sum(untuned_sec for _, untuned_sec in times)
     return KernelSums(
         tuned_sec=sum(tuned_sec for tuned_sec, _ in times),
-        untuned_sec=sum(untuned_sec for _, untuned_sec in times),
+        untuned_sec=min(untuned_sec, network_sec),
         kernels=len(times),
+        is_bound=untuned_sec > network_sec,
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
+import termios
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -28,7 +30,11 @@ class Exit(BaseException):
 
 
 class Terminated(BaseException):
-    """SIGTERM arrived: clean up and go."""
+    """SIGTERM arrived, or SIGHUP because the terminal was closed: clean up and go."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 def run(output: Output, command: Callable[[], None]) -> int:
@@ -37,7 +43,7 @@ def run(output: Output, command: Callable[[], None]) -> int:
     With ``--json``, an error is also an object on standard output: ``{"error": {"code", "message", ...}}``.
     """
     try:
-        with _sigterm_raises():
+        with _ends_raise():
             command()
     except Exit as done:
         return done.code
@@ -48,9 +54,9 @@ def run(output: Output, command: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         output.note("interrupted")
         return exit_codes.INTERRUPTED
-    except Terminated:
-        output.note("terminated")
-        return exit_codes.TERMINATED
+    except Terminated as end:
+        output.note("terminated" if end.number == signal.SIGTERM else "the terminal was closed")
+        return exit_codes.TERMINATED if end.number == signal.SIGTERM else exit_codes.HUNG_UP
     except Exception as error:  # noqa: BLE001  (this is the edge)
         _explain(output, error)
         return exit_codes.exit_code(error)
@@ -88,14 +94,31 @@ def _explain(output: Output, error: Exception) -> None:
 
 
 @contextmanager
-def _sigterm_raises() -> Iterator[None]:
-    """Make SIGTERM unwind the stack, so that `with` blocks end what they started."""
+def _ends_raise() -> Iterator[None]:
+    """Make SIGTERM and SIGHUP unwind the stack, so that `with` blocks end what they started. ``nohup`` stays in force."""
 
-    def handle(_signal: int, _frame: FrameType | None) -> None:
-        raise Terminated
+    def handle(number: int, _frame: FrameType | None) -> None:
+        _leave_dead_terminal()
+        raise Terminated(number)
 
-    before = signal.signal(signal.SIGTERM, handle)
+    heard = [
+        number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN
+    ]
+    before = {number: signal.signal(number, handle) for number in heard}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave_dead_terminal() -> None:
+    """Replace standard streams whose terminal is gone: what is said while cleaning up would fail there."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        try:
+            termios.tcgetattr(stream.fileno())
+        except termios.error as error:
+            if error.args[0] == errno.EIO:
+                os.dup2(os.open(os.devnull, os.O_RDWR), stream.fileno())
+        except (OSError, ValueError):  # closed, or no file
+            continue

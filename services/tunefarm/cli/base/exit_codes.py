@@ -11,12 +11,14 @@ NOT_POSSIBLE = 3
 UNAVAILABLE = 4
 NOT_ALLOWED = 5
 BUG = 70
+HUNG_UP = 129
 INTERRUPTED = 130
 TERMINATED = 143
 
 EPILOG = (
     "Exit codes: 0 done · 1 failed · 2 wrong usage or input · 3 not found, or not possible now · 4 server "
-    "or device unavailable · 5 API key missing or not sufficient · 70 a bug in tunefarm · 130 interrupted"
+    "or device unavailable · 5 API key missing or not sufficient · 70 a bug in tunefarm · 129, 130, 143 ended by "
+    "SIGHUP, Ctrl-C, SIGTERM"
 )
 
 # By name, so that the table needs no import: the client's classes pull in httpx, and `--help` must be instant.

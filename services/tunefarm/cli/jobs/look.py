@@ -225,7 +225,9 @@ def list_job_tasks(out: Output, server: Server, job_id: JobId) -> None:
             ">trials": lambda task: task.trials,
             ">failed": lambda task: task.failures,
             ">best": lambda task: quantities.latency(task.best_cost_sec),
-            ">untuned": lambda task: quantities.latency(task.untuned_cost_sec),
+            ">untuned": lambda task: quantities.doubted_latency(
+                task.untuned_cost_sec, is_measured=True, is_disturbed=task.disturbed
+            ),
             ">share": lambda task: quantities.percent(task.share),
             ">rate": lambda task: quantities.rate(
                 task.roofline.flops_per_sec if task.roofline else None, "FLOP/s"

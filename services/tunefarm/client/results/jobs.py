@@ -254,6 +254,7 @@ class JobTask(Shown, Answer):
         outcomes: Number of trials by outcome.
         best_cost_sec: Seconds per call of the fastest config so far.
         untuned_cost_sec: Seconds per call of the untuned kernel, as the compiler measured it; None if not measured.
+        disturbed: Whether the kernel took longer alone than its whole network: other work disturbed the compiler's timing.
         flops: Floating-point operations of one call; None if unknown.
         roofline: Efficiency against the device's peak; None if no config works yet.
         spent_sec: Seconds spent on the task.
@@ -270,6 +271,7 @@ class JobTask(Shown, Answer):
     outcomes: Mapping[str, int] = field(default_factory=dict)
     best_cost_sec: float | None = None
     untuned_cost_sec: float | None = None
+    disturbed: bool = False
     flops: float | None = None
     roofline: Roofline | None = None
     spent_sec: float = 0.0
@@ -283,8 +285,7 @@ class JobTask(Shown, Answer):
             "calls": str(self.weight),
             "trials": f"{self.trials} ({self.failures} failed)",
             "best": quantities.latency(self.best_cost_sec),
-            # No ratio of the two: the search timed `best`, the compiler `untuned`. The report compares them side by side.
-            "untuned": quantities.latency(self.untuned_cost_sec),
+            "untuned": quantities.latency(self.untuned_cost_sec) + (" (disturbed)" if self.disturbed else ""),
         }
 
 

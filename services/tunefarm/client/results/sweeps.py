@@ -85,6 +85,7 @@ class Sweep(Shown, Answer):
     Attributes:
         state: ``running``, ``ended`` or ``cancelled``.
         counts: Number of combinations by state.
+        model_names: Its models, and files that were not taken.
         budget: Budget of the whole sweep.
         rule: How the jobs share it.
         cells: The combinations; empty in a list of sweeps.
@@ -93,6 +94,7 @@ class Sweep(Shown, Answer):
     id: str
     state: str
     counts: Mapping[str, int] = field(default_factory=dict)
+    model_names: tuple[str, ...] = ()
     budget: Mapping[str, Any] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     note: str = ""
@@ -106,10 +108,16 @@ class Sweep(Shown, Answer):
         """The counts as text: ``2 succeeded, 1 refused``."""
         return ", ".join(f"{count} {state}" for state, count in self.counts.items())
 
+    @property
+    def models_text(self) -> str:
+        """The first models by name: ``a, b, c and 4 more``."""
+        return quantities.some_of(self.model_names) or quantities.NONE
+
     def summary(self) -> Mapping[str, str]:
         """Return the sweep's facts in a notebook: name to text."""
         return {
             "": self.id,
+            "models": self.models_text,
             "state": self.state,
             "jobs": self.counts_text,
             "budget": quantities.budget(self.budget, "sweep"),

@@ -26,7 +26,7 @@ _LEFT, _RIGHT, _BOTTOM, _TOP = 74.0, 16.0, 24.0, 8.0
 _OFFERED = 12
 _KERNELS_SHOWN = 60
 _LEAST_POINTS = 2
-"""So many measurements of a network make a curve."""
+"""So many measurements of a network, or estimates, make a curve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +62,13 @@ class Chart:
 
     Attributes:
         lines: One for each job.
+        left_out: Estimates outside of the chart, in words: a single one does not decide how far it reaches.
         across: Position and text of the marks across.
         up: The same of the marks up.
     """
 
     lines: tuple[Line, ...]
+    left_out: tuple[str, ...]
     across: tuple[tuple[float, str], ...]
     up: tuple[tuple[float, str], ...]
 
@@ -139,14 +141,14 @@ def comparison_page(
 def chart_of(jobs: Sequence[ComparedJob]) -> Chart | None:
     """Return the latencies of jobs over their searches; None if nothing is known of any."""
     measured = [_measured(job) for job in jobs]
-    values = [
-        value
+    # A sum of kernels tells less than the network's own times, where these make a curve.
+    sums = [
+        [(at_sec, sec) for at_sec, sec in job.curve if sec > 0] if len(points) < _LEAST_POINTS else []
         for job, points in zip(jobs, measured, strict=True)
-        if len(points) < _LEAST_POINTS
-        for _, value in job.curve
-        if value > 0
     ]
-    values += [sec for points in measured for point in points for sec in point.bounds]
+    values = [sec for points in measured for point in points for sec in point.bounds]
+    values += [sec for curve in sums if len(curve) >= _LEAST_POINTS for _, sec in curve]
+    values = values or [sec for curve in sums for _, sec in curve]
     if not values:
         return None
     longest = max([*(_end_sec(job) for job in jobs), 1e-9])
@@ -180,17 +182,22 @@ def chart_of(jobs: Sequence[ComparedJob]) -> Chart | None:
             title=point.title,
         )
 
+    left_out = [
+        f"{job.model_name} …{job.id[-6:]}: {latency(curve[0][1])}"
+        for job, curve in zip(jobs, sums, strict=True)
+        if curve and not low <= curve[0][1] <= high  # of several, all are inside
+    ]
     marks = [low * (high / low) ** (number / 3) for number in range(4)]
     return Chart(
         lines=tuple(
             Line(
-                # A sum of kernels tells less than the network's own times, where these make a curve.
-                sums=stairs(job.curve, _end_sec(job)) if len(points) < _LEAST_POINTS else "",
+                sums=stairs([point for point in curve if low <= point[1] <= high], _end_sec(job)),
                 measured=stairs([(point.at_sec, point.sec) for point in points], _end_sec(job)),
                 dots=tuple(dot(point) for point in points),
             )
-            for job, points in zip(jobs, measured, strict=True)
+            for job, points, curve in zip(jobs, measured, sums, strict=True)
         ),
+        left_out=tuple(left_out),
         across=tuple((x_of(longest * number / 4), duration(longest * number / 4)) for number in range(5)),
         up=tuple((y_of(value), latency(value)) for value in marks),
     )

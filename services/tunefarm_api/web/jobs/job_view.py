@@ -48,6 +48,11 @@ class Speedup:
         return "no faster" if self.verdict == "slower" or not self.is_wide else "the timings do not tell"
 
     @classmethod
+    def unknown(cls, than: str) -> Speedup:
+        """Return a speed-up of which disturbed timings tell nothing."""
+        return cls(ratio=1.0, than=than, text=quantities.NOT_KNOWN, verdict="same", is_wide=True)
+
+    @classmethod
     def of(cls, ratio: float, than: str) -> Speedup:
         """Return a speed-up without an interval, as single kernels have."""
         text = quantities.ratio(ratio)

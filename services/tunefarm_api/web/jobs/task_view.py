@@ -85,6 +85,8 @@ def task_speedup(task: JobTask, kernel: KernelNumbers = _UNKNOWN) -> Speedup | N
     """
     if kernel.covered is False:
         return None
+    if kernel.is_disturbed:
+        return Speedup.unknown("untuned")
     if kernel.speedup is not None:
         return Speedup.of(kernel.speedup, "untuned")
     if kernel.covered and kernel.untuned and kernel.tuned and kernel.tuned.median_sec:

@@ -104,6 +104,29 @@ def test_a_job_whose_search_timed_no_network_has_the_points_of_its_compile(farm)
         assert len(inside(line.measured)) > 2
 
 
+def test_a_single_estimate_does_not_stretch_the_scale(farm) -> None:
+    farm.add_device()
+    model = farm.ready_model(Scenario(tasks=2))
+    ids = [farm.submit(model, trials=16, seed=seed).id for seed in range(2)]
+    farm.run()
+    with farm.services.uow.read() as repos:
+        measured, begun = compare_jobs(repos, ids).jobs
+    twice = ReportRatio(value=2.0, low=None, high=None, verdict="faster", text="2.00×")
+    measured = measured.model_copy(
+        update={"latency_sec": 0.25, "is_measured": True, "ratios": {"untuned": twice}}
+    )
+    far, near = (begun.model_copy(update={"curve": [(0.1, sec)]}) for sec in (11.7, 0.3))
+    chart, alone, within = chart_of([measured, far]), chart_of([far, near]), chart_of([measured, near])
+    assert chart is not None
+    assert [text for _, text in (chart.up[0], chart.up[-1])] == ["250 ms", "500 ms"]
+    assert chart.left_out == (f"{begun.model_name} …{begun.id[-6:]}: 11.7 s",)
+    assert chart.lines[1].sums == ""
+    for shown, lines in ((alone, 2), (within, 1)):
+        assert shown is not None
+        assert shown.left_out == ()
+        assert sum(len(inside(line.sums)) > 1 for line in shown.lines) == lines
+
+
 def test_a_disturbed_latency_and_another_computation_are_called_so(browser: Browser, farm) -> None:
     farm.add_device()
     model = farm.ready_model(Scenario(tasks=1))

@@ -39,6 +39,7 @@ def test_a_sweep_from_start_to_report(client: TestClient, sweep: dict[str, Any])
         {"queued": 2, "refused": 1},
         ["nightly"],
     )
+    assert sweep["model_names"] == [sweep["cells"][0]["model_name"], "b.tflite"]
     assert [cell["budget"].get("job_sec") for cell in sweep["cells"]] == [50.0, 50.0, None]
     job = client.get(f"/v1/jobs/{sweep['cells'][1]['job_id']}").json()
     assert (job["options"]["sweep"], job["options"]["precision"]) == (sweep["id"], "float16-weights")

@@ -34,6 +34,7 @@ def test_the_same_bytes_and_shapes_are_one_model(farm) -> None:
         (b'{"a": 1}', "not-protobuf", "JSON"),
         (b"module @jit_f {", "not-protobuf", "StableHLO; tunefarm models convert"),
         (b"hello", "not-protobuf", "its first bytes do not fit"),
+        (b"\x08\x08\x12\x06", "truncated-model", "cut off after 4 bytes, 6 bytes or more are missing"),
     ],
 )
 def test_files_that_are_no_onnx_are_refused_and_leave_nothing(farm, data, code, words) -> None:

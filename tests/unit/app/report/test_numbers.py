@@ -221,6 +221,9 @@ def test_one_timed_kernel_of_a_busy_device_is_not_the_whole_network() -> None:
         "it was 100 % of an inference"
     )
     assert "Shares are not known, because 1 kernel of 2 was not timed." in " ".join(one_timed.warnings)
+    kernel = all_timed.kernels[0]
+    assert (kernel.disturbed, kernel.speedup) == (True, None), "it took 72 ms alone, and the network 20"
+    assert "not known" in " ".join(Page(report_page(all_timed)).row("kernels", "a"))
     data = one_timed.model_dump()
     data["kernels"][0]["share_after"] = 1.0
     said = " ".join(contradictions(JobReport.model_validate(data)))
@@ -240,6 +243,7 @@ def test_one_timed_kernel_of_a_busy_device_is_not_the_whole_network() -> None:
         (lambda data: data["kernels"][0]["roofline"].update(share_of_bound=1.7), "above its roofline"),
         (lambda data: data["alternatives"][0].update(direct_sec=0.04), "another untuned time"),
         (lambda data: data["outcomes"].update(ok=8), "outcomes"),
+        (lambda data: data["kernels"][0].update(before_sec=0.1), "longer alone than the whole network"),
     ],
 )
 def test_a_contradiction_is_found(change: Callable[[dict[str, Any]], None], said: str) -> None:

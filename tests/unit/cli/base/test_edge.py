@@ -102,17 +102,36 @@ def test_interrupts_and_ends(capsys: pytest.CaptureFixture[str]) -> None:
     assert edge.run(Output(), lambda: failing(KeyboardInterrupt())) == 130
     assert edge.run(Output(), lambda: failing(edge.Exit(7))) == 7
     assert edge.run(Output(), lambda: None) == 0
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [(signal.SIGTERM, 143, "terminated"), (signal.SIGHUP, 129, "the terminal was closed")],
+)
+def test_signals_unwind_the_stack(
+    number: int, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     cleaned: list[bool] = []
 
-    def terminated() -> None:
+    def ended() -> None:
         try:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
             signal.sigtimedwait([], 60)
         finally:
             cleaned.append(True)
 
-    before = signal.getsignal(signal.SIGTERM)
-    assert edge.run(Output(), terminated) == 143
+    before = signal.getsignal(number)
+    assert edge.run(Output(), ended) == code
     assert cleaned == [True]
-    assert signal.getsignal(signal.SIGTERM) is before
-    capsys.readouterr()
+    assert signal.getsignal(number) is before
+    assert capsys.readouterr().err == f"{said}\n"
+
+
+def test_what_nohup_started_goes_on() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert edge.run(Output(), lambda: os.kill(os.getpid(), signal.SIGHUP)) == 0
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -7,6 +7,7 @@ from job_values import task
 
 from tunefarm_api.web.jobs.job_view import Speedup
 from tunefarm_api.web.jobs.task_view import task_lines
+from tunefarm_tuning.core.latency import Latency
 
 
 def test_a_finished_jobs_kernels_are_told_as_they_were_timed_side_by_side() -> None:
@@ -39,3 +40,19 @@ def test_a_finished_jobs_kernels_are_told_as_they_were_timed_side_by_side() -> N
     before = {line.task.workload_key: line for line in task_lines(tasks, [])}
     assert before["a"].speedup == Speedup.of(2.0, "first round")
     assert before["b"].share == pytest.approx(9 / 13)
+
+
+def test_a_kernel_that_took_longer_alone_than_the_network_has_no_speed_up() -> None:
+    """Of a network that takes 15 µs untuned, a kernel was timed beside other work at 1.2 ms: the page called it 259 times as fast."""
+    network = {"tuned": [22e-6] * 3, "untuned": [15e-6] * 3}
+    report = {
+        "coverage": {"tasks": 1, "covered": 1, "hits": [{"workload_key": "a"}], "misses": []},
+        "kernels": [{"workload_key": "a", "untuned_sec": [1.2e-3], "tuned_sec": [4.5e-6]}],
+        "latency": {
+            "onnxruntime": None,
+            **{name: Latency.of(secs, 2).to_json() for name, secs in network.items()},
+        },
+    }
+    (line,) = task_lines([task(workload_key="a", best_cost_sec=4.5e-6, history=[[8, 9e-6]])], [], report)
+    assert line.speedup == Speedup.unknown("untuned")
+    assert (line.speedup.text, line.speedup.doubt) == ("not known", "the timings do not tell")

@@ -245,7 +245,12 @@ def _time_entry(
     tuned = timing.latency["tuned"]
     told = timings_in_words(tuned, timing.latency["untuned"], request.limits.model_ratio, slower=slower)
     if slower is None:
-        alone = kernel_sums(built.direct, built.alternatives, loaded.info.entries[number])
+        alone = kernel_sums(
+            built.direct,
+            built.alternatives,
+            loaded.info.entries[number],
+            network_sec=min(timing.latency["untuned"].samples_sec),
+        )
         timing = replace(timing, alone=alone)
         if alone.pays:
             return timing
