@@ -17,7 +17,7 @@ from waiting import wait_until
 
 from tunefarm_app.engines.scenario import Scenario
 
-CONTENT = b"\x08\x0a" + os.urandom(24 << 20)
+CONTENT = b"\x08\x0a\0" + os.urandom(24 << 20)
 BYTES_PER_SEC = 1 << 20
 LONG_MS = 240_000
 

@@ -18,7 +18,7 @@ from waiting import wait_until
 
 from tunefarm_app.access.api_keys import create_api_key
 
-CONTENT = b"\x08\x0a" + os.urandom(20 << 20)
+CONTENT = b"\x08\x0a\0" + os.urandom(20 << 20)
 
 
 def begin(client: httpx.Client, content: bytes) -> str:

@@ -18,7 +18,7 @@ from waiting import wait_until
 from tunefarm.client import NO_RETRY, Client, InvalidRequestError, UnavailableError
 
 KINDS = pytest.mark.parametrize("kind", ["blocking", "awaited"])
-CONTENT = b"\x08\x0a" + os.urandom(24 << 20)
+CONTENT = b"\x08\x0a\0" + os.urandom(24 << 20)
 FAR = 18 << 20
 
 

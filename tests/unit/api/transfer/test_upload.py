@@ -45,8 +45,8 @@ def client_of(farm: Farm, max_bytes: int | None) -> Iterator[httpx.Client]:
 
 
 def chunked(size_bytes: int) -> Iterator[bytes]:
-    yield b"\x08\x0a"
-    yield os.urandom(size_bytes - 2)
+    yield b"\x08\x0a\0"
+    yield os.urandom(size_bytes - 3)
 
 
 @pytest.mark.matrix(every=2, each_value=False)
