@@ -7,27 +7,27 @@ import os
 import resource
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import psutil
+import pytest
 
 from mutants.draw import Mutant
 from mutants.watch import Ground, Watch
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, TunefarmError
-from tunefarm_tuning.frontend import importing
+from tunefarm_tuning.frontend import importing, stages
 from tunefarm_tuning.process.child import ChildProcess
-from tunefarm_tuning.process.limits import ChildLimits
-from tunefarm_tuning.process.model_child import ImportLimits
+from tunefarm_tuning.process.limits import WORKLOADS_BYTES, ChildLimits
+from tunefarm_tuning.process.model_child import CHILD_ENVIRONMENT, ImportLimits
 from tunefarm_tuning.process.sandbox import Access
 
 LIMIT_SEC = 30.0
 _STAGE_SEC = 45.0
 _LONGEST_MESSAGE = 2500
-_CALLS_OF_A_CHILD = 150
+_IMPORTS_OF_A_CHILD = 150
 _SUBREAPER = 36
 ENDINGS = {"import-crashed": "crashed", "import-timeout": "timed out", "import-memory": "out of memory"}
 """Codes of errors in which a child had to be stopped, or fell."""
@@ -145,29 +145,23 @@ class ServingChildren:
     def __init__(self) -> None:
         self._children: dict[str, tuple[ChildProcess, int]] = {}
 
-    def call(
-        self,
-        module: str,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        limits: ChildLimits,
-        access: Access,
-        timeout_sec: float,
-        env: Mapping[str, str],
-        **_: Any,
-    ) -> Any:
-        """Call as `call_in_child`."""
-        child, calls = self._children.get(module, (None, 0))
-        if child is None or calls >= _CALLS_OF_A_CHILD:
+    @contextmanager
+    def import_child(
+        self, module: str, path: Path, limits: ImportLimits, *_: object
+    ) -> Iterator[ChildProcess]:
+        """Do what `stages.import_child` does, with a child that may have served others."""
+        child, imports = self._children.get(module, (None, 0))
+        if child is None or imports >= _IMPORTS_OF_A_CHILD:
             if child is not None:
                 child.close()
-            child, calls = (
-                ChildProcess(module, limits=replace(limits, cpu_sec=None), access=access, env=env),
-                0,
+            own_limits = ChildLimits(
+                memory_bytes=limits.memory_bytes, file_bytes=0, reply_bytes=WORKLOADS_BYTES
             )
-        self._children[module] = (child, calls + 1)
-        return child.call(method, params, timeout_sec=timeout_sec)
+            access = Access(reads=(path.absolute(),))
+            child = ChildProcess(module, limits=own_limits, access=access, env=CHILD_ENVIRONMENT)
+            imports = 0
+        self._children[module] = (child, imports + 1)
+        yield child
 
     def pids(self) -> set[int]:
         """Return the processes that serve now."""
@@ -182,12 +176,10 @@ class ServingChildren:
     @contextmanager
     def serving(self) -> Iterator[None]:
         """Let imports of the block use them."""
-        own = importing.call_in_child
-        importing.call_in_child = self.call  # type: ignore[assignment]
-        try:
+        with pytest.MonkeyPatch.context() as patch:
+            for user in (importing, stages):
+                patch.setattr(user, "import_child", self.import_child)
             yield
-        finally:
-            importing.call_in_child = own
 
 
 def processor_count() -> int:
