@@ -75,6 +75,11 @@ class ForkServer:
         (pid,) = answers - {ADOPTED}
         return int(pid)
 
+    @property
+    def status(self) -> int | None:
+        """The server's exit status; None while it runs."""
+        return self._process.poll()
+
     def close(self) -> None:
         self._channel.close()
         with suppress(subprocess.TimeoutExpired):
@@ -138,9 +143,7 @@ class Starter:
     ) -> subprocess.Popen[bytes] | ForkedProcess:
         key = tuple(sorted((name, value) for name, value in env.items() if name.startswith(READ_AT_LOAD)))
         with self._lock:
-            server = None if self.fresh else self._servers.get(key)
-            if server is None and not self.fresh and len(self._servers) < MAX_SERVERS:
-                server = self._servers[key] = ForkServer(env)
+            server = None if self.fresh else self._server(key, env)
             if server is not None:
                 order: dict[str, Any] = {
                     "early": list(command[_EARLY_AT:]),
@@ -158,6 +161,20 @@ class Starter:
             env=env,
             start_new_session=start_new_session,
         )
+
+    def _server(self, key: tuple[tuple[str, str], ...], env: Mapping[str, str]) -> ForkServer | None:
+        """Return the server of these variables; None if there are too many others. One that somebody killed is replaced."""
+        server = self._servers.get(key)
+        if server is not None and server.status is not None:
+            print(
+                f"a server of forked children has ended with {server.status}; another starts", file=sys.stderr
+            )
+            server.close()
+            del self._servers[key]
+            server = None
+        if server is None and len(self._servers) < MAX_SERVERS:
+            server = self._servers[key] = ForkServer(env)
+        return server
 
     def close(self) -> None:
         """End the servers."""

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from forked_children import STARTER
 from repository import ROOT
-from waiting import wait_gone
+from waiting import wait_gone, wait_until
 
 from tunefarm_tuning.process import (
     Access,
@@ -91,3 +91,20 @@ def test_nothing_of_it_is_left(child: ChildProcess) -> None:
     wait_gone(pids, "the child and what it started")
     with pytest.raises(ChildClosed):
         child.call("pid", {}, timeout_sec=LONG_SEC)
+
+
+def test_a_server_that_somebody_killed_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(STARTER, "fresh", False)
+    for _ in range(2):
+        with ChildProcess(MODULE, env=ENV) as child:
+            assert child.call("pid", {}, timeout_sec=LONG_SEC) == child.pid
+        servers = [
+            process
+            for process in psutil.Process().children()
+            if process.status() != psutil.STATUS_ZOMBIE
+            and any(argument.endswith("fork_server.py") for argument in process.cmdline())
+        ]
+        assert servers
+        for server in servers:
+            server.kill()
+            wait_until(lambda server=server: server.status() == psutil.STATUS_ZOMBIE, "its end")
