@@ -42,6 +42,9 @@ _ONNX_FIRST_BYTES = frozenset(
     tag & 0x7F | (0x80 if tag > 0x7F else 0)
     for tag in (number << 3 | wire for number, wire in _ONNX_FIELDS.items())
 )
+_IR_VERSION_FIELD = 1
+_MAX_IR_VERSION = 100
+"""ONNX has come to version 13: what says more than this is no ONNX file, whether it is cut off or not."""
 _MAX_FIELDS = 100_000
 """Maximum number of fields of a ModelProto; a valid model has a dozen."""
 
@@ -155,7 +158,7 @@ def check_onnx_bytes(data: Buffer) -> None:
     """
     if not data:
         raise _empty_file()
-    position = 0
+    position = ir_version = 0
     for num_fields in range(_MAX_FIELDS):
         if position == len(data):
             return
@@ -165,14 +168,15 @@ def check_onnx_bytes(data: Buffer) -> None:
             if _ONNX_FIELDS.get(number) != wire:
                 raise _not_a_model(data)
             if wire == 0:
-                _, position = _varint(data, position)
+                value, position = _varint(data, position)
+                ir_version = value if number == _IR_VERSION_FIELD else ir_version
             else:
                 length, position = _varint(data, position)
                 if length > len(data) - position:
                     raise _CutOff(length - (len(data) - position))
                 position += length
         except _CutOff as cut:
-            if not num_fields:
+            if not num_fields or ir_version > _MAX_IR_VERSION:
                 raise _not_a_model(data) from None
             missing = f", {cut.missing_bytes:,} bytes or more are missing" if cut.missing_bytes else ""
             raise InvalidModelError(

@@ -42,6 +42,11 @@ def test_the_message_says_how_much_is_missing() -> None:
         check_onnx_bytes(WHOLE[: len(WHOLE) // 2])
 
 
+def test_a_file_of_an_impossible_version_is_not_told_to_be_cut() -> None:
+    assert code_of(b"\x08\x0a" + b"\x3a\x7frest") == "truncated-model"
+    assert code_of(b"\x08{" + b"\x3a\x7frest") == "not-protobuf"
+
+
 @pytest.mark.parametrize(
     ("data", "word"),
     [
