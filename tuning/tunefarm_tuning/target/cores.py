@@ -26,6 +26,7 @@ class Core:
         exposed_factor_cycles: The same of a load of a single factor.
         first_cache_bytes: For a panel of weights: three quarters of the first cache.
         second_cache_bytes: For the same: half of the second cache, because the input needs space, too.
+        rows_bytes: For the rows of an input that a block of tiles reads again and again, in the second cache.
         registers: Of vectors, those that tiles of Arm are made for; 0 for x86, where the width of vectors tells.
         most_vectors: Longest tile, in vectors.
     """
@@ -38,15 +39,16 @@ class Core:
     exposed_factor_cycles: float = 0.0
     first_cache_bytes: int = 24 * _KIB
     second_cache_bytes: int = 512 * _KIB
+    rows_bytes: int = 512 * _KIB
     registers: int = 0
     most_vectors: int = 16
 
 
 ANY_X86 = Core()
 """The least of the CPUs with AVX-512."""
-AVX2 = Core(loads_per_cycle=1.25, loads_of_vector=2.0, fma_latency_cycles=5.0)
+AVX2 = Core(loads_per_cycle=1.25, loads_of_vector=2.0, fma_latency_cycles=5.0, rows_bytes=256 * _KIB)
 """x86 CPUs without AVX-512, whose multiply-adds take factors from registers alone. Fitted to tiles of convolutions on a Zen 3
-(benchmarks/results/avx2.md): its books say two loads a cycle, and four cycles from sum to sum."""
+(benchmarks/results/avx2.md): its books say two loads a cycle, and four cycles from sum to sum. Blocks of rows were timed on a Zen 2."""
 _FEWER = 28
 """Of the 32 registers: on x86 a multiply-add reads a factor from memory; Arm's takes registers alone, and LLVM loads several ahead. Tiles
 of 28 sums are moved from register to register on a Neoverse N1, and spilled on a Cortex-A55 (benchmarks/results/arm.md)."""
@@ -59,10 +61,13 @@ IN_ORDER = Core(
     exposed_load_cycles=1.5,
     exposed_factor_cycles=0.25,
     second_cache_bytes=64 * _KIB,
+    rows_bytes=64 * _KIB,
     registers=_FEWER,
 )
 """Cortex-A53, A55, R82 and the like: a load waits for its turn beside the multiply-adds."""
-TWO_PIPES = Core(first_cache_bytes=48 * _KIB, second_cache_bytes=256 * _KIB, registers=_FEWER)
+TWO_PIPES = Core(
+    first_cache_bytes=48 * _KIB, second_cache_bytes=256 * _KIB, rows_bytes=256 * _KIB, registers=_FEWER
+)
 """Cortex-A75 to A725, Neoverse N1 to N3, Ampere1: 64 KiB. Of C1-Pro and Ampere1C there are no figures here: each follows one of these."""
 FOUR_PIPES = Core(
     fma_per_cycle=4.0,

@@ -18,7 +18,7 @@ GRAPH_PASSES = 32
 SPACES = 5
 """Which configs a workload has. Configs of an earlier space may no longer apply."""
 
-KERNEL_CODE = 41
+KERNEL_CODE = 42
 """Which machine code a workload has under a config or a default schedule, and how kernels are checked. What earlier compiles found
 out about kernels (`records.findings`) no longer holds."""
 

@@ -61,6 +61,7 @@ class Machine:
         bfloat16_matrix_lanes: The results of a row of its instruction for two rows of bfloat16; 0 without one.
         core: What a core can do in a cycle.
         overlaps: Whether tiles may overlap; False for a kernel where they cannot (`cpu.overlapping_tiles`).
+        cores: Cores that share a kernel's loops; 1 if the target does not say.
     """
 
     vector_bytes: int
@@ -70,6 +71,7 @@ class Machine:
     bfloat16_matrix_lanes: int = 0
     core: Core = ANY_X86
     overlaps: bool = True
+    cores: int = 1
 
     @classmethod
     def of(cls, target: Target) -> Machine:
@@ -91,6 +93,7 @@ class Machine:
             bfloat16_lanes=bfloat16_lanes(target),
             bfloat16_matrix_lanes=bfloat16_matrix_lanes(target),
             core=core,
+            cores=int(str(target.get("num-cores") or 1)),
         )
 
     def lanes(self, dtype: str) -> int:

@@ -32,7 +32,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import (
     shares_taps,
     vector_loop_of,
 )
-from tunefarm_tuning.tvm.default_schedules.cpu.row_blocks import tiles_in_a_block
+from tunefarm_tuning.tvm.default_schedules.cpu.row_blocks import are_columns_fairer, tiles_in_a_block
 from tunefarm_tuning.tvm.default_schedules.cpu.weight_prefetch import prefetch_weights
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, stage_of
 from tunefarm_tuning.tvm.kernels.weight_packing import (
@@ -211,7 +211,7 @@ class _TiledReduction:
     def _outer_order(self) -> list[int]:
         """Return the order of the loops over tiles: columns inside rows for small weights, rows inside columns for large ones."""
         tile = self._tile
-        if self._has_large_weights():
+        if self._has_large_weights() or are_columns_fairer(self._stage, tile, self._machine, self._tails):
             return [tile.vector_loop, *tile.row_loops]
         return [*tile.row_loops[:-1], tile.vector_loop, *tile.row_loops[-1:]]
 
@@ -220,12 +220,12 @@ class _TiledReduction:
 
     def _block_rows(self, order: list[int], spatial: list[Any]) -> None:
         """Let all columns read a block of rows before the next rows, where that pays; changes `order` and `spatial`."""
-        axis = next(iter(self._tile.row_loops), None)
-        if self._panel is None or not self._lies_in_panels or axis is None or axis in self._tails:
+        if self._panel is None or not self._lies_in_panels or not self._has_large_weights():
             return
-        together = tiles_in_a_block(self._stage, self._tile, self._panel[1], self._machine)
+        together = tiles_in_a_block(self._stage, self._tile, self._panel[1], self._machine, self._tails)
         if not together:
             return
+        axis = self._tile.row_loops[0]
         self._follow = False  # which tiles would prefetch a panel's weights is not counted by blocks
         position, column = order.index(axis), order.index(self._tile.vector_loop)
         block = spatial[position]
@@ -244,7 +244,7 @@ class _TiledReduction:
         """
         tile = self._tile
         # The tiles of a pool have no rows: its padding is computed for a row of tiles, not for each tile.
-        inner = 1 if tile.row_loops else 2
+        inner = 1 if tile.row_loops or not paddings else 2
         if not paddings or len(tile.row_loops) != 2 or {tile.row_loops[0], tile.vector_loop} & self._tails:
             return inner
         position = order.index(tile.row_loops[0])

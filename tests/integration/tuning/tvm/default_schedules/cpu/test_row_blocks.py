@@ -52,6 +52,37 @@ def test_rows_come_before_columns_where_the_input_is_large(
     assert (names.index(row) < names.index(column)) == is_blocked, names
 
 
+@pytest.mark.parametrize(
+    ("func", "cores", "blocks"),
+    [
+        (
+            convolution(28, 736, 512),
+            1,
+            14,
+        ),  # of 24 columns: the last tile has 8, so that threads cannot share columns, too
+        (convolution(28, 512, 736), 1, 7),
+        (convolution(28, 512, 736), 2, 14),  # of 7 blocks, one core would have four
+        (convolution(28, 512, 736), 7, 7),
+        (convolution(7, 128, 512), 1, 7),  # the rows of small weights
+        (convolution(7, 128, 512), 2, 22),  # the columns: of 7 rows, one core would have four
+    ],
+)
+def test_cores_have_equal_shares(func: Any, cores: int, blocks: int) -> None:
+    scheduled = packed_default_schedule(func, parse_target(f"llvm -mcpu=znver2 -num-cores={cores}")).func
+    (extent,) = (
+        int(node.extent)
+        for node in walk(scheduled.body)
+        if isinstance(node, tvm.tirx.For) and node.kind == tvm.tirx.ForKind.PARALLEL
+    )
+    assert extent == blocks
+
+
+def test_neighbouring_rows_follow_each_other_where_weights_are_small() -> None:
+    scheduled = packed_default_schedule(convolution(56, 64, 64), AVX512).func
+    loops = [str(node.loop_var.name) for node in walk(scheduled.body) if isinstance(node, tvm.tirx.For)]
+    assert not [name for name in loops if "yy_0_1" in name]
+
+
 @pytest.mark.parametrize(("rows", "inner", "columns"), [(2048, 512, 192), (4096, 300, 320)])
 def test_a_product_by_blocks_is_right(rows: int, inner: int, columns: int) -> None:
     packed = packed_default_schedule(product(rows, inner, columns), HOST)
