@@ -29,6 +29,8 @@ _LEAST_LANES = 4
 _MAX_OVERLAP = 1 / 5
 """Share of a row that tiles may compute twice where the last tile would else be computed by elements."""
 _SHARED_FACTORS = 4
+_TIMED_VECTOR_BYTES = 32
+"""Vectors of CPUs on which panels of a cache line were timed (benchmarks/results/avx2.md)."""
 _LINE_BYTES, _SETS, _WAYS = 64, 64, 8  # size of the smallest common first cache
 
 
@@ -339,6 +341,25 @@ def is_read_by_tiles(stage: Stage, tile: RegisterTile, read: Access, consumer: S
         if begin != end:
             return False
     return True
+
+
+def panel_width(stage: Stage, tile: RegisterTile, machine: Machine) -> int:
+    """Return how many columns of weights lie together: a tile's, if they divide all columns, else those of a vector.
+
+    The weights of as few rows as a tile has are read once, from beyond the caches: of several panels at a time, memory brings more than
+    of one.
+    """
+    if stage.extents[tile.vector_loop] % tile.width:
+        return tile.lanes
+    line = _LINE_BYTES // itemsize(stage.writes[0].dtype)
+    rows = zip(tile.row_loops, tile.rows, strict=True)
+    if (
+        any(stage.extents[axis] > size for axis, size in rows)
+        or machine.vector_bytes != _TIMED_VECTOR_BYTES
+        or tile.width == line
+    ):
+        return tile.width
+    return tile.lanes if tile.width % line else line
 
 
 def read_bytes(access: Access) -> int:

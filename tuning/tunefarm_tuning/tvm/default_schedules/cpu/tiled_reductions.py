@@ -28,6 +28,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import (
     choose_register_tile,
     groups_of,
     is_read_by_tiles,
+    panel_width,
     read_bytes,
     shares_taps,
     vector_loop_of,
@@ -173,10 +174,8 @@ class _TiledReduction:
         if order is not None:
             self._pack(index, order)
             return
-        columns, width = nominal_size(source.shape[-1]), self._tile.width
+        columns, width = nominal_size(source.shape[-1]), panel_width(self._stage, self._tile, self._machine)
         extent = self._stage.extents[self._tile.vector_loop]  # of all columns, or of those of a group
-        if extent % width:
-            width = self._tile.lanes
         if columns % extent or extent % width or not may_be_packed(self._sch.mod["main"], source):
             return
         self._pack(index, panel_order(len(source.shape), width))

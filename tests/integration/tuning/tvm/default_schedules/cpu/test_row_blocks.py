@@ -83,6 +83,37 @@ def test_neighbouring_rows_follow_each_other_where_weights_are_small() -> None:
     assert not [name for name in loops if "yy_0_1" in name]
 
 
+def test_a_product_of_one_pixel_is_shared_by_threads() -> None:
+    scheduled = packed_default_schedule(
+        convolution(1, 960, 1280), parse_target("llvm -mcpu=znver2 -num-cores=2")
+    )
+    assert [
+        int(node.extent)
+        for node in walk(scheduled.func.body)
+        if isinstance(node, tvm.tirx.For) and node.kind == tvm.tirx.ForKind.PARALLEL
+    ] == [16]
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "cpu", "panel"),
+    [
+        (1, 1280, "znver2", 16),  # a cache line of each of five panels
+        (1, 1000, "znver2", 8),  # of tiles of 40 columns, which lines do not divide
+        (2, 1280, "znver2", 8),  # one tile has both rows
+        (64, 1200, "znver2", 24),  # tiles read a panel again and again
+        (1, 1280, "skylake-avx512", 128),
+    ],
+)
+def test_weights_that_are_read_once_lie_in_narrow_panels(
+    rows: int, columns: int, cpu: str, panel: int
+) -> None:
+    packed = packed_default_schedule(
+        product(rows, 960, columns), parse_target(f"llvm -mcpu={cpu} -num-cores=2")
+    )
+    (packing,) = packed.packings.values()
+    assert pack(np.zeros((960, columns), np.float32), packing).shape[-1] == panel
+
+
 @pytest.mark.parametrize(("rows", "inner", "columns"), [(2048, 512, 192), (4096, 300, 320)])
 def test_a_product_by_blocks_is_right(rows: int, inner: int, columns: int) -> None:
     packed = packed_default_schedule(product(rows, inner, columns), HOST)
