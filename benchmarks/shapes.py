@@ -116,6 +116,7 @@ def main() -> None:
         tuned_artifact(each, Budget(trials=args.trials), args.folder / f"alone-{number}")
         for number, each in enumerate(model.each[: max(1, args.alone)])
     ]
+    print("search alone, s:", *(f"{searched_sec:.0f}" for _, searched_sec in singles), flush=True)
     budget = Budget(wall_sec=_JOINT_SHARE * singles[0][1])
     artifact, joint_sec = tuned_artifact(model, budget, args.folder / "joint")
     joint = load(artifact.path)
@@ -123,7 +124,8 @@ def main() -> None:
     options.intra_op_num_threads = joint.threads
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     print(
-        f"joint: {len(model.each)} sets of shapes, {artifact.path.stat().st_size / 1e6:.1f} MB, search {joint_sec:.0f} s\n"
+        f"joint: {len(model.each)} sets of shapes, {artifact.path.stat().st_size / 1e6:.1f} MB, search {joint_sec:.0f} s\n",
+        flush=True,
     )
     print(
         "| inputs | joint, ms | alone, ms | joint / alone | ONNX Runtime, ms | ONNX Runtime / joint | alone, MB | search alone, s |"
