@@ -83,7 +83,7 @@ def import_model(
         InvalidModelError: With code empty-file, not-protobuf, truncated-model, invalid-onnx, external-data,
             unsupported-operator, unknown-dimension, unknown-input, bad-shape, bad-value, zero-size, unsupported-dtype,
             invalid-tflite, too-large (also an artifact of several shapes), unknown-loop, too-many-steps, unequal-branches,
-            index-out-of-range, cannot-run, import-crashed, import-timeout or import-memory.
+            index-out-of-range, bad-scale, cannot-run, import-crashed, import-timeout or import-memory.
         InvalidInputError: If there is no such file (code no-such-file), a value is none (bad-value), a shape's text cannot be
             read (bad-shape), or there are more than 64 combinations of sizes (too-many-shapes).
         ChildClosed: If `cancellation` was used.

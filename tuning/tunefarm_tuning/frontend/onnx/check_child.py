@@ -40,6 +40,7 @@ from tunefarm_tuning.frontend.onnx.rules import (
     check_rules,
     count_operators,
     count_parameters,
+    refuse_endless_scales,
     refuse_other_outputs,
 )
 from tunefarm_tuning.frontend.onnx.shape_trials import run_further_shapes
@@ -128,6 +129,7 @@ def inspect_file(
     check_input_sizes(inputs, max_bytes=max_tensor_bytes)
     _run_checker(_checkable(model), not_compiled)
     refuse_bad_indices(model.graph)
+    refuse_endless_scales(model.graph)
     return {
         "inputs": [spec.to_json() for spec in inputs],
         "open_inputs": open_names,

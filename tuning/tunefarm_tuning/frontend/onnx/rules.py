@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
@@ -22,7 +23,13 @@ from tunefarm_tuning.frontend.onnx.binding import (
     type_word,
 )
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow, is_control_flow
-from tunefarm_tuning.frontend.onnx.graph_reading import ONNX_DOMAINS, all_graphs, all_nodes, opsets_of
+from tunefarm_tuning.frontend.onnx.graph_reading import (
+    ONNX_DOMAINS,
+    all_graphs,
+    all_nodes,
+    constant_tensors,
+    opsets_of,
+)
 from tunefarm_tuning.frontend.onnx.operators import is_supported
 from tunefarm_tuning.frontend.onnx.sanitize import FEW_BITS, are_dequantised
 from tunefarm_tuning.frontend.onnx.standard_form.local_functions import check_functions
@@ -319,6 +326,30 @@ def _refuse_new_opsets(model: onnx.ModelProto) -> None:
                 code="invalid-onnx",
                 opset=entry.version,
                 newest=newest,
+            )
+
+
+def refuse_endless_scales(graph: onnx.GraphProto) -> None:
+    """Refuse quantisation by constant scales that are infinite or no numbers: each runtime makes other integers of it.
+
+    Raises:
+        InvalidModelError: bad-scale; ``node`` says which.
+    """
+    tensors = dict(constant_tensors(graph))
+    for node in graph.node:
+        if node.op_type not in ("QuantizeLinear", "DequantizeLinear") or len(node.input) < 2:
+            continue
+        scale = tensors.get(node.input[1])
+        if scale is None or scale.data_type not in (TensorProto.FLOAT, TensorProto.FLOAT16):
+            continue
+        values = numpy_helper.to_array(scale)
+        if not np.isfinite(values).all():
+            name = clean(node.name or node.output[0], 80)
+            raise InvalidModelError(
+                f"node '{name}' ({operator_name(node)}) has a scale of {values[~np.isfinite(values)][0]}: the calibration saw infinite values, as "
+                "of a mask of -inf; put large finite ones in their place, and quantise again",
+                code="bad-scale",
+                node=name,
             )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import onnx.parser
 import pytest
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.frontend.onnx.binding import bind_inputs
-from tunefarm_tuning.frontend.onnx.rules import refuse_other_outputs
+from tunefarm_tuning.frontend.onnx.rules import refuse_endless_scales, refuse_other_outputs
 
 
 def parsed(inputs: str, outputs: str) -> onnx.GraphProto:
@@ -48,3 +49,20 @@ def test_an_output_may_have_no_declared_dtype() -> None:
     graph = parsed("float[3] x", "float[3] y")
     graph.output[0].type.tensor_type.elem_type = 0
     refuse_other_outputs(graph)
+
+
+@pytest.mark.parametrize(("scale", "word"), [("inf", "inf"), ("nan", "nan"), ("0.5", "")])
+def test_a_scale_without_end_is_refused_where_it_stands(scale: str, word: str) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+net (float[3] x) => (int8[3] y) <float s = {0.5}, int8 zero = {0}> { [quantise] y = QuantizeLinear(x, s, zero) }"""
+    graph = onnx.parser.parse_model(text).graph
+    (weight,) = (tensor for tensor in graph.initializer if tensor.name == "s")
+    weight.CopyFrom(onnx.numpy_helper.from_array(np.float32(scale), "s"))
+    if not word:
+        refuse_endless_scales(graph)
+        return
+    with pytest.raises(
+        InvalidModelError, match=rf"'quantise' \(QuantizeLinear\) has a scale of {word}: "
+    ) as caught:
+        refuse_endless_scales(graph)
+    assert (caught.value.code, caught.value.fields["node"]) == ("bad-scale", "quantise")
